@@ -1,0 +1,2 @@
+//! The `counterfoil` command: argument parsing and wiring only.
+fn main() {}

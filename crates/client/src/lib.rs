@@ -1,0 +1,1 @@
+//! The client half: journal, retry, transport. Its room is built by a later issue.

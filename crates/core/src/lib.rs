@@ -1,0 +1,1 @@
+//! Words and rules, pure: no I/O, no clock, no randomness, no driver.

@@ -1,0 +1,1 @@
+//! Receipts in the caller's own database transaction.

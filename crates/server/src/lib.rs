@@ -1,0 +1,1 @@
+//! Config as written, the plan it becomes, and the running of it.

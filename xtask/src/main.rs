@@ -1,0 +1,2 @@
+//! ci, tidy, bench, test: automation as a program.
+fn main() {}
