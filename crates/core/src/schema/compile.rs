@@ -175,9 +175,7 @@ fn required<'s>(schema: &'s Value, at: &str) -> Compiled<Vec<&'s str>> {
     let wrong = || SchemaError::new(at, "\"required\" must be an array of names");
     match schema.get("required") {
         None => Ok(Vec::new()),
-        Some(Value::Array(names)) => {
-            names.iter().map(|name| name.as_str().ok_or_else(wrong)).collect()
-        }
+        Some(Value::Array(names)) => names.iter().map(|name| name.as_str().ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
 }
