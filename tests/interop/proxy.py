@@ -86,7 +86,7 @@ def handler(proxy):
             self.close_connection = True  # one request a connection: its end is the end of the answer
             body = read_body(self)
             upstream = http.client.HTTPConnection(proxy.upstream.netloc, timeout=UPSTREAM_TIMEOUT)
-            with contextlib.closing(upstream), contextlib.suppress(OSError):
+            with contextlib.closing(upstream), contextlib.suppress(OSError, http.client.HTTPException):
                 send(upstream, self, body, proxy.headers(self.headers))
                 answer = upstream.getresponse()
                 if proxy.swallows(body):

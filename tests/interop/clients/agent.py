@@ -12,47 +12,73 @@ import sys
 
 import anyio
 
-CALL_DEADLINE = 30
-
 
 async def serve(connect):
     """Answer the driver's commands until it closes standard input."""
-    connection = Connection(connect)
-    while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
-        command = json.loads(line)
-        try:
-            with anyio.fail_after(CALL_DEADLINE):
-                answer = {"ok": await connection.obey(command)}
-        except Exception as error:  # whatever an SDK raises is an answer
-            answer = {"error": told(error)}
-        print(json.dumps(answer), flush=True)
+    async with anyio.create_task_group() as connections:
+        connection = None
+        while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+            command = json.loads(line)
+            match command["op"]:
+                case "open":
+                    connection = Connection()
+                    connections.start_soon(connection.live, connect, command["endpoint"])
+                    answer = await connection.answer()
+                case "close":
+                    answer = await connection.close()
+                case _:
+                    answer = await connection.ask(command)
+            print(json.dumps(answer), flush=True)
+        connections.cancel_scope.cancel()
 
 
 class Connection:
-    """The one SDK connection that is open, if any."""
+    """An SDK connection in a task of its own.
 
-    def __init__(self, connect):
-        self.connect = connect
-        self.stack = contextlib.AsyncExitStack()
-        self.peer = None
+    When a connection breaks, the Python SDKs cancel the task that holds it and raise only where their contexts are
+    left. So the task's end is what answers a command that was under way.
+    """
 
-    async def obey(self, command):
-        match command["op"]:
-            case "open":
-                self.stack = contextlib.AsyncExitStack()
-                self.peer = await self.connect(self.stack, command["endpoint"])
-                return self.peer.server()
-            case "list":
-                return await self.peer.list_tools()
-            case "call":
-                return await self.peer.call(command["tool"], command["arguments"], command.get("meta"))
-            case "close":
-                await self.close()
+    def __init__(self):
+        self.command_in, self.commands = anyio.create_memory_object_stream(1)
+        self.answer_in, self.answers = anyio.create_memory_object_stream(1)
+        self.ending = {"ok": None}
+
+    async def live(self, connect, endpoint):
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                peer = await connect(stack, endpoint)
+                await self.answer_in.send({"ok": peer.server()})
+                async for command in self.commands:
+                    await self.answer_in.send(await obey(peer, command))
+        except Exception as error:  # whatever an SDK raises is an answer
+            self.ending = {"error": told(error)}
+        finally:
+            self.answer_in.close()
+
+    async def ask(self, command):
+        self.command_in.send_nowait(command)
+        return await self.answer()
+
+    async def answer(self):
+        try:
+            return await self.answers.receive()
+        except anyio.EndOfStream:
+            return self.ending
 
     async def close(self):
-        """Leave the SDK's contexts. A broken connection may complain on its way out: the driver expects that."""
-        with contextlib.suppress(Exception):
-            await self.stack.aclose()
+        """Leave the SDK's contexts; how a broken connection complains on its way out is the answer."""
+        self.command_in.close()
+        return await self.answer()
+
+
+async def obey(peer, command):
+    try:
+        if command["op"] == "list":
+            return {"ok": await peer.list_tools()}
+        return {"ok": await peer.call(command["tool"], command["arguments"], command.get("meta"))}
+    except Exception as error:
+        return {"error": told(error)}
 
 
 def told(error):
