@@ -5,6 +5,7 @@ the command has answered the first call of TOOL: that answer is written to MARK 
 is killed and the stream ends. What the command committed before it answered stays committed.
 """
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -30,16 +31,18 @@ def main():
 
 def forward_requests(server, tool, doomed):
     """Pass the client's lines on, remembering which ids call the tool before the server can answer them."""
-    for line in sys.stdin.buffer:
-        message = parsed(line)
-        if message.get("method") == "tools/call" and message.get("params", {}).get("name") == tool:
-            doomed.add(message["id"])
-        try:
-            server.stdin.write(line)
-            server.stdin.flush()
-        except OSError:
-            return
-    server.stdin.close()
+    with contextlib.suppress(OSError):  # the server is gone: the end of its output says so
+        for line in sys.stdin.buffer:
+            forward(server, tool, doomed, line)
+        server.stdin.close()
+
+
+def forward(server, tool, doomed, line):
+    message = parsed(line)
+    if message.get("method") == "tools/call" and message.get("params", {}).get("name") == tool:
+        doomed.add(message["id"])
+    server.stdin.write(line)
+    server.stdin.flush()
 
 
 def parsed(line):

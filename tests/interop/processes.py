@@ -27,6 +27,7 @@ class Lines:
     def __init__(self, pipe):
         self.seen = []
         self.waiting = queue.Queue()
+        self.ended = threading.Event()
         threading.Thread(target=self.read, args=(pipe,), daemon=True).start()
 
     def read(self, pipe):
@@ -34,6 +35,7 @@ class Lines:
             self.seen.append(line)
             self.waiting.put(line)
         self.waiting.put(None)
+        self.ended.set()
 
     def next(self, deadline):
         """The next line, or None when the pipe has ended."""
@@ -128,10 +130,9 @@ class Client:
     def __exit__(self, *_):
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_DEADLINE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # its own session: itself and what it left behind
+        self.answers.ended.wait(STOP_DEADLINE)
+        # Its own session holds itself and any server that it left behind. It is not reaped yet, so the id is still its.
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def ask(self, **command):

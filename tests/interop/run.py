@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -79,13 +80,12 @@ class Tally:
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that every `with` still ends what it started
     tally = Tally()
     for case in CASES:
         if arguments.only in case.name:
             with fresh_example(arguments.bin) as example:
-                tally.run(f"{case.name}/environment", lambda case=case: command_of(case.client)) and play(
-                    case, example, tally
-                )
+                play(case, example, tally)
     if arguments.only in "conformance":
         with fresh_example(arguments.bin) as example:
             tally.run("conformance", lambda: conformance.run(example, TOKEN))
@@ -107,12 +107,12 @@ def fresh_example(binary):
 
 
 def play(case, example, tally):
-    """Run a case's story; what follows a failed step is not reached and says so."""
+    """Run a case's story; a case that cannot even start has failed."""
     transports = {"http": over_http, "stdio": over_stdio}
     try:
         transports[case.transport](case, example, tally)
     except Exception as why:
-        tally.fail(f"{case.name}/setup", why)
+        tally.fail(f"{case.name}/setup", f"{type(why).__name__}: {why}")
 
 
 def over_http(case, example, tally):
@@ -138,6 +138,7 @@ def over_stdio(case, example, tally):
 
 
 def tell(case, example, tally, plain, lossy, lost):
+    """Run the steps in order; what follows a failed step is not reached and says so."""
     with Client(command_of(case.client), example.folder) as client:
         going = True
         for name, step in Story(client, case.protocol, plain, lossy, lost).steps():
