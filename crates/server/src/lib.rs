@@ -1,1 +1,3 @@
 //! Config as written, the plan it becomes, and the running of it.
+
+pub mod tools;

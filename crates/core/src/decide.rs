@@ -1,0 +1,81 @@
+//! The heart: a receipt, or none, becomes an answer. Steps 8 and 9 of a write call, pure.
+
+use crate::contract::{Call, Fresh, Reading};
+use crate::receipt::{Committed, Receipt};
+use crate::refusal::Refusal;
+use crate::time::{DAY, Timestamp};
+use crate::words::RequestId;
+
+/// What follows from what the ledger remembers of a request id.
+#[derive(Debug, PartialEq)]
+pub enum Decision<'a> {
+    /// Nothing is known: the call may write.
+    Fresh(&'a Reading),
+    /// It committed: this is its result.
+    Replay(&'a Committed, &'a str),
+    /// This try writes nothing.
+    Refuse(Refusal),
+}
+
+/// Judges `call` by its receipt at the instant `now`: the database's clock where it has one.
+///
+/// Knows nothing of access, which has been asked before.
+#[must_use]
+pub fn decide<'a>(receipt: Option<&'a Receipt>, call: &'a Call, now: Timestamp) -> Decision<'a> {
+    match receipt {
+        None => absent(call, now),
+        Some(Receipt::Voided) => Decision::Refuse(Refusal::request_id_voided()),
+        Some(Receipt::Committed(committed)) => present(committed, call, now),
+    }
+}
+
+fn present<'a>(committed: &'a Committed, call: &Call, now: Timestamp) -> Decision<'a> {
+    match call.under(&committed.revision) {
+        Some(reading) if reading.fingerprint == committed.fingerprint => kept(committed, call, now),
+        Some(_) => Decision::Refuse(Refusal::request_id_reused()),
+        None => Decision::Refuse(other_revision(committed, call)),
+    }
+}
+
+/// Receipts of a revision that does not read this call.
+fn other_revision(committed: &Committed, call: &Call) -> Refusal {
+    match &call.fresh {
+        // The live schema refuses these arguments, so what it once committed were others.
+        Fresh::Misfit(live, _) if *live == committed.revision => Refusal::request_id_reused(),
+        Fresh::Misfit(..) | Fresh::Live(_) | Fresh::Pinned => Refusal::revision_changed(committed.at),
+    }
+}
+
+/// By the clock, and not by whether the result was pruned yet.
+fn kept<'a>(committed: &'a Committed, call: &Call, now: Timestamp) -> Decision<'a> {
+    let within = now <= committed.at.plus(call.windows.keep);
+    match &committed.result {
+        Some(result) if within => Decision::Replay(committed, result),
+        Some(_) | None => Decision::Refuse(Refusal::result_expired(committed.at)),
+    }
+}
+
+fn absent(call: &Call, now: Timestamp) -> Decision<'_> {
+    match &call.fresh {
+        Fresh::Pinned => Decision::Refuse(Refusal::revision_retired()),
+        Fresh::Misfit(_, verdict) => Decision::Refuse((**verdict).clone()),
+        Fresh::Live(reading) => match dated(&call.request_id, call.windows.remember, now) {
+            Some(refusal) => Decision::Refuse(refusal),
+            None => Decision::Fresh(reading),
+        },
+    }
+}
+
+/// Step 9: an id that carries its own time is refused where its fact may be gone, and where it comes from the
+/// future, which would outlive every removal.
+#[must_use]
+pub fn dated(id: &RequestId, remember: std::time::Duration, now: Timestamp) -> Option<Refusal> {
+    let made = id.dated()?;
+    if made < now.minus(remember) {
+        Some(Refusal::id_expired())
+    } else if made > now.plus(DAY) {
+        Some(Refusal::invalid_request_id("dates itself more than a day ahead"))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,261 @@
+//! The subset of JSON Schema in which every node has one type, and the one pass that validates a value, fills in
+//! its defaults and writes it in canonical form.
+//!
+//! Allowed: `type` (one, optionally with `"null"`), `enum`, `const`, bounds, `pattern`, `items`, `properties`,
+//! `required`, `additionalProperties = true`, `default`, `title`, `description`. All else is refused at compile
+//! time, so that every value has a definite type and thereby one canonical spelling.
+
+mod compile;
+mod read;
+
+use std::fmt::Write as _;
+
+use regex::Regex;
+
+use crate::intent::Intent;
+use crate::json::{self, Value};
+use crate::number;
+use crate::refusal::FieldError;
+
+pub use compile::SchemaError;
+
+/// A tool's input, compiled.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    root: Node,
+}
+
+/// One place of a schema.
+#[derive(Debug, Clone)]
+struct Node {
+    kind: Kind,
+    nullable: bool,
+    /// Canonical texts of `enum` and `const`, if declared.
+    allowed: Option<Vec<String>>,
+    /// The declared default, validated and canonical.
+    default: Option<Value>,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Boolean,
+    Integer { least: Option<i64>, most: Option<i64> },
+    Number(NumberBounds),
+    String { least: usize, most: usize, pattern: Option<Regex> },
+    Array { items: Box<Node>, least: usize, most: usize },
+    Object(Object),
+}
+
+#[derive(Debug, Clone, Default)]
+struct NumberBounds {
+    least: Option<f64>,
+    most: Option<f64>,
+    above: Option<f64>,
+    below: Option<f64>,
+}
+
+#[derive(Debug, Clone)]
+struct Object {
+    /// In canonical member order.
+    properties: Vec<Property>,
+    /// Unnamed members are allowed, typed by their spelling.
+    open: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Property {
+    name: Box<str>,
+    required: bool,
+    node: Node,
+}
+
+impl Schema {
+    /// Compiles the JSON Schema of a tool's input: an object.
+    ///
+    /// # Errors
+    /// [`SchemaError`] names the place and what is wrong there.
+    pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        let root = compile::node(schema, "")?;
+        match (&root.kind, root.nullable) {
+            (Kind::Object(_), false) => Ok(Self { root }),
+            _ => Err(SchemaError::new("", "a tool's input must be of type \"object\"")),
+        }
+    }
+
+    /// Validates `arguments` and writes them in canonical form, in one pass.
+    ///
+    /// # Errors
+    /// Every faulty field, by JSON pointer.
+    pub fn read(&self, arguments: &Value) -> Result<Intent, Vec<FieldError>> {
+        read::intent(&self.root, arguments)
+    }
+
+    /// Names of the top-level members.
+    pub fn members(&self) -> impl Iterator<Item = &str> {
+        self.object().map(|object| object.properties.iter()).into_iter().flatten().map(|p| &*p.name)
+    }
+
+    /// The top-level member `name` can hold a value when it is left out or null.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.members().any(|member| member == name)
+    }
+
+    /// The type of the top-level member `name`: `"integer"`, `"string"`…
+    #[must_use]
+    pub fn type_of(&self, name: &str) -> Option<&'static str> {
+        let property = self.object()?.properties.iter().find(|p| *p.name == *name)?;
+        Some(property.node.kind.name())
+    }
+
+    /// What two schemas must share to be the same contract, in canonical text: types, bounds, defaults, and no
+    /// titles or descriptions. Each top-level member stands alone, so that a change can be named.
+    #[must_use]
+    pub fn contract(&self) -> Vec<(String, String)> {
+        let Some(object) = self.object() else { return Vec::new() };
+        let member = |p: &Property| (p.name.to_string(), p.contract());
+        let mut members: Vec<_> = object.properties.iter().map(member).collect();
+        if object.open {
+            members.push(("(unnamed members)".into(), "allowed".into()));
+        }
+        members
+    }
+
+    fn object(&self) -> Option<&Object> {
+        if let Kind::Object(object) = &self.root.kind { Some(object) } else { None }
+    }
+}
+
+impl Kind {
+    fn name(&self) -> &'static str {
+        match self {
+            Kind::Boolean => "boolean",
+            Kind::Integer { .. } => "integer",
+            Kind::Number(_) => "number",
+            Kind::String { .. } => "string",
+            Kind::Array { .. } => "array",
+            Kind::Object(_) => "object",
+        }
+    }
+}
+
+impl Property {
+    fn contract(&self) -> String {
+        let mut out = String::new();
+        let presence = if self.required { "required " } else { "optional " };
+        out.push_str(presence);
+        self.node.contract(&mut out);
+        out
+    }
+}
+
+impl Node {
+    /// Everything that decides what the node accepts and how it is written, in one fixed spelling.
+    fn contract(&self, out: &mut String) {
+        out.push_str(self.kind.name());
+        if self.nullable {
+            out.push('?');
+        }
+        self.kind.bounds(out);
+        if let Some(allowed) = &self.allowed {
+            let _infallible = write!(out, " in[{}]", allowed.join(","));
+        }
+        if let Some(default) = &self.default {
+            out.push_str(" default ");
+            // Validated at compile time: a default that cannot be written does not exist.
+            out.push_str(&read::canonical(self, default).unwrap_or_default());
+        }
+    }
+}
+
+impl Kind {
+    fn bounds(&self, out: &mut String) {
+        let _infallible = match self {
+            Kind::Boolean => Ok(()),
+            Kind::Integer { least, most } => write!(out, "[{least:?},{most:?}]"),
+            Kind::Number(b) => write!(out, "[{:?},{:?},{:?},{:?}]", b.least, b.most, b.above, b.below),
+            Kind::String { least, most, pattern } => {
+                let pattern = pattern.as_ref().map(Regex::as_str);
+                write!(out, "[{least},{most},{pattern:?}]")
+            }
+            Kind::Array { items, least, most } => {
+                let _ = write!(out, "[{least},{most}] of ");
+                items.contract(out);
+                Ok(())
+            }
+            Kind::Object(object) => {
+                object.contract(out);
+                Ok(())
+            }
+        };
+    }
+}
+
+impl Object {
+    fn contract(&self, out: &mut String) {
+        out.push_str(if self.open { "{open " } else { "{" });
+        for property in &self.properties {
+            json::write_string(out, &property.name);
+            out.push(':');
+            out.push_str(&property.contract());
+            out.push(';');
+        }
+        out.push('}');
+    }
+}
+
+/// Writes a value that no schema types: integers where they are spelled as such, doubles otherwise, and the two
+/// never alike (`1` and `1.0` differ).
+pub(crate) fn free(value: &Value, out: &mut String) -> Result<(), &'static str> {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Boolean(true) => out.push_str("true"),
+        Value::Boolean(false) => out.push_str("false"),
+        Value::Number(spelling) => free_number(spelling, out)?,
+        Value::String(text) => json::write_string(out, text),
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                separate(at, out);
+                free(item, out)?;
+            }
+            out.push(']');
+        }
+        Value::Object(members) => free_object(members, out)?,
+    }
+    Ok(())
+}
+
+fn free_number(spelling: &str, out: &mut String) -> Result<(), &'static str> {
+    if number::spelled_whole(spelling) {
+        let _infallible = write!(out, "{}", number::integer(spelling)?);
+        return Ok(());
+    }
+    let text = number::shortest(number::double(spelling)?);
+    let whole = number::spelled_whole(&text);
+    out.push_str(&text);
+    if whole {
+        out.push_str(".0");
+    }
+    Ok(())
+}
+
+fn free_object(members: &[(Box<str>, Value)], out: &mut String) -> Result<(), &'static str> {
+    let mut sorted: Vec<_> = members.iter().collect();
+    sorted.sort_by(|(a, _), (b, _)| json::member_order(a, b));
+    out.push('{');
+    for (at, (name, value)) in sorted.into_iter().enumerate() {
+        separate(at, out);
+        json::write_string(out, name);
+        out.push(':');
+        free(value, out)?;
+    }
+    out.push('}');
+    Ok(())
+}
+
+fn separate(at: usize, out: &mut String) {
+    if at > 0 {
+        out.push(',');
+    }
+}

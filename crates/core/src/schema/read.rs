@@ -1,0 +1,229 @@
+//! The one pass over a value: validate, fill in defaults, write in canonical form.
+
+use std::fmt::Write as _;
+
+use super::{Kind, Node, NumberBounds, Object, free, separate};
+use crate::intent::{Argument, Intent};
+use crate::json::{self, Value, member_order};
+use crate::refusal::FieldError;
+use crate::{limits, number};
+
+/// Reads a tool's arguments.
+pub(super) fn intent(root: &Node, value: &Value) -> Result<Intent, Vec<FieldError>> {
+    let mut pass = Pass::default();
+    pass.node(root, value);
+    let text = pass.finish()?;
+    if text.len() > limits::INTENT {
+        return Err(vec![FieldError::new("", format!("must be at most {} bytes", limits::INTENT))]);
+    }
+    Ok(Intent::new(text, arguments(root, value)))
+}
+
+/// Writes one value that must fit `node`.
+pub(super) fn canonical(node: &Node, value: &Value) -> Result<String, Vec<FieldError>> {
+    let mut pass = Pass::default();
+    pass.node(node, value);
+    pass.finish()
+}
+
+/// The state of one pass: what is written so far, where we are, what is wrong.
+#[derive(Default)]
+struct Pass {
+    out: String,
+    pointer: String,
+    errors: Vec<FieldError>,
+}
+
+impl Pass {
+    fn finish(self) -> Result<String, Vec<FieldError>> {
+        if self.errors.is_empty() { Ok(self.out) } else { Err(self.errors) }
+    }
+
+    fn wrong(&mut self, message: impl Into<String>) {
+        if self.errors.len() < limits::FIELD_ERRORS {
+            self.errors.push(FieldError::new(&self.pointer, message));
+        }
+    }
+
+    fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.pointer.len();
+        self.pointer.push('/');
+        // RFC 6901, section 3.
+        self.pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        let got = read(self);
+        self.pointer.truncate(length);
+        got
+    }
+
+    fn node(&mut self, node: &Node, value: &Value) {
+        let start = self.out.len();
+        match value {
+            Value::Null if node.nullable => self.out.push_str("null"),
+            value => self.typed(&node.kind, value),
+        }
+        if let Some(allowed) = &node.allowed
+            && !allowed.iter().any(|text| *text == self.out[start..])
+        {
+            self.wrong("must be one of the listed values");
+        }
+    }
+
+    fn typed(&mut self, kind: &Kind, value: &Value) {
+        match (kind, value) {
+            (Kind::Boolean, Value::Boolean(value)) => {
+                self.out.push_str(if *value { "true" } else { "false" });
+            }
+            (Kind::Integer { least, most }, Value::Number(spelling)) => self.integer(*least, *most, spelling),
+            (Kind::Number(bounds), Value::Number(spelling)) => self.number(bounds, spelling),
+            (Kind::String { least, most, pattern }, Value::String(text)) => {
+                self.length(text.chars().count(), (*least, *most), "characters");
+                if pattern.as_ref().is_some_and(|pattern| !pattern.is_match(text)) {
+                    self.wrong("must match the pattern");
+                }
+                json::write_string(&mut self.out, text);
+            }
+            (Kind::Array { items, least, most }, Value::Array(values)) => {
+                self.length(values.len(), (*least, *most), "items");
+                self.array(items, values);
+            }
+            (Kind::Object(object), Value::Object(members)) => self.object(object, members),
+            (kind, value) => {
+                let (name, got) = (kind.name(), value.kind());
+                let article = if name.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
+                self.wrong(format!("must be {article} {name}, not {got}"));
+            }
+        }
+    }
+
+    fn integer(&mut self, least: Option<i64>, most: Option<i64>, spelling: &str) {
+        let value = match number::integer(spelling) {
+            Ok(value) => value,
+            Err(problem) => return self.wrong(problem),
+        };
+        if let Some(least) = least.filter(|least| value < *least) {
+            self.wrong(format!("must be at least {least}"));
+        }
+        if let Some(most) = most.filter(|most| value > *most) {
+            self.wrong(format!("must be at most {most}"));
+        }
+        let _infallible = write!(self.out, "{value}");
+    }
+
+    fn number(&mut self, bounds: &NumberBounds, spelling: &str) {
+        let value = match number::double(spelling) {
+            Ok(value) => value,
+            Err(problem) => return self.wrong(problem),
+        };
+        let checks = [
+            (bounds.least, value >= bounds.least.unwrap_or(value), "at least"),
+            (bounds.most, value <= bounds.most.unwrap_or(value), "at most"),
+            (bounds.above, bounds.above.is_none_or(|bound| value > bound), "more than"),
+            (bounds.below, bounds.below.is_none_or(|bound| value < bound), "less than"),
+        ];
+        for (bound, fits, words) in checks {
+            if let (Some(bound), false) = (bound, fits) {
+                self.wrong(format!("must be {words} {bound}"));
+            }
+        }
+        self.out.push_str(&number::shortest(value));
+    }
+
+    fn length(&mut self, length: usize, (least, most): (usize, usize), unit: &str) {
+        if length < least {
+            self.wrong(format!("must have at least {least} {unit}"));
+        }
+        if length > most {
+            self.wrong(format!("must have at most {most} {unit}"));
+        }
+    }
+
+    fn array(&mut self, items: &Node, values: &[Value]) {
+        self.out.push('[');
+        for (at, value) in values.iter().enumerate() {
+            separate(at, &mut self.out);
+            self.within(&at.to_string(), |pass| pass.node(items, value));
+        }
+        self.out.push(']');
+    }
+
+    fn object(&mut self, object: &Object, members: &[(Box<str>, Value)]) {
+        let mut unnamed = self.unnamed(object, members).into_iter().peekable();
+        let mut written = 0;
+        self.out.push('{');
+        for property in &object.properties {
+            while let Some((name, value)) = unnamed.next_if(|(n, _)| member_order(n, &property.name).is_lt()) {
+                self.unnamed_member(&mut written, name, value);
+            }
+            let given = members.iter().find(|(name, _)| *name == property.name).map(|(_, value)| value);
+            match given.or(property.node.default.as_ref()) {
+                Some(value) => {
+                    self.name(&mut written, &property.name);
+                    self.within(&property.name, |pass| pass.node(&property.node, value));
+                }
+                None if property.required => self.within(&property.name, |pass| pass.wrong("is required")),
+                None => {}
+            }
+        }
+        for (name, value) in unnamed {
+            self.unnamed_member(&mut written, name, value);
+        }
+        self.out.push('}');
+    }
+
+    /// Members that the schema does not name, in canonical order; faults unless the object is open.
+    fn unnamed<'v>(&mut self, object: &Object, members: &'v [(Box<str>, Value)]) -> Vec<(&'v str, &'v Value)> {
+        let named = |name: &str| {
+            object.properties.binary_search_by(|property| member_order(&property.name, name)).is_ok()
+        };
+        let rest = members.iter().filter(|(name, _)| !named(name));
+        let mut rest: Vec<_> = rest.map(|(name, value)| (&**name, value)).collect();
+        rest.sort_by(|(a, _), (b, _)| member_order(a, b));
+        if !object.open {
+            for (name, _) in rest.drain(..) {
+                self.within(name, |pass| pass.wrong("is not an argument of this tool"));
+            }
+        }
+        rest
+    }
+
+    fn name(&mut self, written: &mut usize, name: &str) {
+        separate(*written, &mut self.out);
+        *written += 1;
+        json::write_string(&mut self.out, name);
+        self.out.push(':');
+    }
+
+    fn unnamed_member(&mut self, written: &mut usize, name: &str, value: &Value) {
+        self.name(written, name);
+        if let Err(problem) = free(value, &mut self.out) {
+            self.within(name, |pass| pass.wrong(problem));
+        }
+    }
+}
+
+/// The top-level members as SQL binds them; the value has been validated.
+fn arguments(root: &Node, value: &Value) -> Vec<(Box<str>, Argument)> {
+    let Kind::Object(object) = &root.kind else { return Vec::new() };
+    let bound = |property: &super::Property| {
+        let given = value.get(&property.name).or(property.node.default.as_ref());
+        let argument = given.map_or(Argument::Null, |value| argument(&property.node, value));
+        (property.name.clone(), argument)
+    };
+    object.properties.iter().map(bound).collect()
+}
+
+fn argument(node: &Node, value: &Value) -> Argument {
+    match (&node.kind, value) {
+        (_, Value::Null) => Argument::Null,
+        (_, Value::Boolean(value)) => Argument::Boolean(*value),
+        (Kind::Integer { .. }, Value::Number(spelling)) => {
+            number::integer(spelling).map_or(Argument::Null, Argument::Integer)
+        }
+        (_, Value::Number(spelling)) => number::double(spelling).map_or(Argument::Null, Argument::Number),
+        (_, Value::String(text)) => Argument::Text(text.clone()),
+        (_, Value::Array(_) | Value::Object(_)) => {
+            let text = canonical(node, value).unwrap_or_default();
+            Argument::Json(text.into())
+        }
+    }
+}
