@@ -1,6 +1,6 @@
 //! `test`: the workspace's tests, then the interop runs, streamed as they go and counted as they pass by.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,11 @@ const INTEROP: &str = "tests/interop/run.py";
 pub(crate) fn run(interop: bool) -> Result<Tally> {
     let mut tally = workspace()?;
     if interop && Path::new(INTEROP).exists() {
-        tally += interop_runs()?;
+        // Runs that cannot even start have failed; the count is closed all the same.
+        tally += interop_runs().unwrap_or_else(|error| {
+            println!("{INTEROP}: {error:#}");
+            Tally::BROKEN
+        });
     }
     Ok(tally)
 }
@@ -24,7 +28,7 @@ pub(crate) fn run(interop: bool) -> Result<Tally> {
 /// One failing test does not hide the others: every binary runs, and all of them are counted.
 fn workspace() -> Result<Tally> {
     let mut sum = Tally::default();
-    let passed = stream(cargo(&["test", "--workspace", "--no-fail-fast"]), |line| {
+    let passed = stream(cargo(&["test", "--workspace", "--no-fail-fast"]), &mut stdout(), |line| {
         sum += Tally::of_libtest(line).unwrap_or_default();
     })?;
     Ok(honest(sum, passed))
@@ -37,7 +41,7 @@ fn interop_runs() -> Result<Tally> {
     let mut command = Command::new("python3");
     command.arg(INTEROP).arg("--bin").arg(binary()?);
     let mut last = None;
-    let passed = stream(command, |line| last = Tally::of_closing_line(line).or(last))?;
+    let passed = stream(command, &mut stdout(), |line| last = Tally::of_closing_line(line).or(last))?;
     // Exit 0 without a count is a broken promise, not a pass of nothing.
     Ok(last.map_or(Tally::BROKEN, |counted| honest(counted, passed)))
 }
@@ -66,9 +70,9 @@ fn honest(counted: Tally, passed: bool) -> Tally {
 }
 
 /// Run a command, pass each line of its output on at once, and show it to `see`. True: it succeeded.
-fn stream(mut command: Command, mut see: impl FnMut(&str)) -> Result<bool> {
+fn stream(mut command: Command, to: &mut impl Write, mut see: impl FnMut(&str)) -> Result<bool> {
     let shown = show(&command);
-    println!("$ {shown}");
+    writeln!(to, "$ {shown}")?;
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
     let output = child.stdout.take().context("the child's output was just piped")?;
@@ -76,7 +80,6 @@ fn stream(mut command: Command, mut see: impl FnMut(&str)) -> Result<bool> {
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? > 0 {
         // Bytes, not text: a test may print what is not UTF-8, and that must not end the run.
-        let mut to = std::io::stdout().lock();
         to.write_all(&line)?;
         to.flush()?;
         see(&String::from_utf8_lossy(&line));
@@ -101,9 +104,10 @@ mod tests {
     fn lines_are_seen_and_the_exit_is_told() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo '2 passed, 0 failed'; printf '\\377\\n'; exit 3"]);
-        let mut seen = Vec::new();
-        let passed = stream(command, |line| seen.push(Tally::of_closing_line(line)));
+        let (mut shown, mut seen) = (Vec::new(), Vec::new());
+        let passed = stream(command, &mut shown, |line| seen.push(Tally::of_closing_line(line)));
         assert!(!passed.expect("sh starts"));
         assert_eq!(seen, [Some(Tally { passed: 2, failed: 0, skipped: 0 }), None]);
+        assert!(shown.ends_with(b"2 passed, 0 failed\n\xff\n"), "passed on byte for byte");
     }
 }
