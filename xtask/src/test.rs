@@ -16,11 +16,7 @@ const INTEROP: &str = "tests/interop/run.py";
 pub(crate) fn run(interop: bool) -> Result<Tally> {
     let mut tally = workspace()?;
     if interop && Path::new(INTEROP).exists() {
-        // Runs that cannot even start have failed; the count is closed all the same.
-        tally += interop_runs().unwrap_or_else(|error| {
-            println!("{INTEROP}: {error:#}");
-            Tally::BROKEN
-        });
+        tally += settled(interop_runs());
     }
     Ok(tally)
 }
@@ -69,6 +65,14 @@ fn honest(counted: Tally, passed: bool) -> Tally {
     sum
 }
 
+/// Runs that cannot even start have failed: an error here must not keep the count from being closed.
+fn settled(outcome: Result<Tally>) -> Tally {
+    outcome.unwrap_or_else(|error| {
+        println!("{INTEROP}: {error:#}");
+        Tally::BROKEN
+    })
+}
+
 /// Run a command, pass each line of its output on at once, and show it to `see`. True: it succeeded.
 fn stream(mut command: Command, to: &mut impl Write, mut see: impl FnMut(&str)) -> Result<bool> {
     let shown = show(&command);
@@ -98,6 +102,12 @@ mod tests {
         assert_eq!(honest(three, true), three);
         assert_eq!(honest(three, false), Tally { failed: 1, ..three });
         assert_eq!(honest(Tally::BROKEN, false), Tally::BROKEN);
+    }
+
+    #[test]
+    fn runs_that_cannot_start_are_one_failure() {
+        assert_eq!(settled(Err(anyhow::anyhow!("no such program"))), Tally::BROKEN);
+        assert_eq!(settled(Ok(Tally::LEFT_OUT)), Tally::LEFT_OUT);
     }
 
     #[test]
