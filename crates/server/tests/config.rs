@@ -20,7 +20,11 @@ fn check(path: &Path) -> Result<(), String> {
         std::fs::write(&expected, &picture).unwrap();
     }
     let expected = std::fs::read_to_string(&expected).unwrap_or_default();
-    if picture == expected { Ok(()) } else { Err(format!("{name}: expected\n{expected}\nand got\n{picture}")) }
+    if picture == expected {
+        Ok(())
+    } else {
+        Err(format!("{name}: expected\n{expected}\nand got\n{picture}"))
+    }
 }
 
 /// What a config without mistakes was understood to say.
@@ -43,7 +47,11 @@ fn understood(config: &Config) -> String {
         out.push_str(&format!("{input:#}\n"));
         if let Kind::Write(write) = &tool.kind {
             for retired in &write.retired {
-                out.push_str(&format!("{} is retired: {}\n", retired.revision.value, retired.input.json_schema()));
+                out.push_str(&format!(
+                    "{} is retired: {}\n",
+                    retired.revision.value,
+                    retired.input.json_schema()
+                ));
             }
         }
     }
@@ -70,7 +78,8 @@ fn pictures_are_coloured_on_request_only() {
 
 #[test]
 fn spans_reach_into_statements() {
-    let text = "[database]\nurl = 'sqlite:a.db'\n[tools.t]\nscope = 's'\nread = \"\"\"\n  SELECT :oops\"\"\"\n";
+    let text =
+        "[database]\nurl = 'sqlite:a.db'\n[tools.t]\nscope = 's'\nread = \"\"\"\n  SELECT :oops\"\"\"\n";
     let config = config::parse("c.toml", text).unwrap();
     let Kind::Read(read) = &config.tools[0].kind else { panic!("not a read") };
     let at = read.sql.find(":oops").unwrap();
