@@ -3,6 +3,8 @@
 //! `UPDATE_EXPECT=1 cargo test -p counterfoil-server --test config` writes the pictures anew; look at them before
 //! they are committed: they are what a newcomer reads.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its own files has failed")]
+
 use std::path::Path;
 
 use counterfoil_server::config::{self, Config, Kind};
@@ -85,4 +87,19 @@ fn spans_reach_into_statements() {
     let at = read.sql.find(":oops").unwrap();
     let span = config.source.inside(&read.sql.span, &read.sql, at..at + 5);
     assert_eq!(&text[span], ":oops");
+}
+
+/// A half-typed file is what an editor's author checks most often: no cut and no lost line may panic, in the
+/// reading or in the drawing.
+#[test]
+fn every_damaged_config_is_answered() {
+    let whole = include_str!("config/everything.toml").replace("Queue", "Käufe 🎟");
+    let lines: Vec<&str> = whole.lines().collect();
+    let cut = whole.char_indices().map(|(at, _)| whole[..at].to_owned());
+    let without = (0..lines.len()).map(|gone| [&lines[..gone], &lines[gone + 1..]].concat().join("\r\n"));
+    for text in cut.chain(without) {
+        if let Err(report) = config::parse("c.toml", &text) {
+            assert!(report.errors() > 0 && report.coloured().contains("c.toml"), "{text}");
+        }
+    }
 }
