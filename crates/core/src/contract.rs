@@ -195,9 +195,8 @@ impl Contract {
             }
         }
         let id = found.ok_or_else(Refusal::request_id_required)?;
-        let id = RequestId::parse(&id).map_err(|_| {
-            Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -")
-        })?;
+        let id = RequestId::parse(&id)
+            .map_err(|_| Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -"))?;
         match self.ids {
             IdForm::Uuid if !id.is_uuid() => Err(Refusal::invalid_request_id("must be a lower-case UUID")),
             IdForm::Uuid | IdForm::Any => Ok(id),
@@ -250,7 +249,8 @@ fn present<'a>(
 
 /// `Idempotency-Key`: bare, or the quoted string of the IETF draft; repeated or with parameters it is invalid.
 fn header(headers: &[Box<[u8]>]) -> Option<Result<String, String>> {
-    let wrong = || Err("in the Idempotency-Key header must stand once, bare or quoted, without parameters".into());
+    let wrong =
+        || Err("in the Idempotency-Key header must stand once, bare or quoted, without parameters".into());
     let value = match headers {
         [] => return None,
         [value] => value,

@@ -19,7 +19,13 @@ impl Timestamp {
     pub const fn from_micros(micros: i64) -> Self {
         let (first, last) = (*Self::RANGE.start(), *Self::RANGE.end());
         // `Ord::clamp` is not const.
-        Self(if micros < first { first } else if micros > last { last } else { micros })
+        Self(if micros < first {
+            first
+        } else if micros > last {
+            last
+        } else {
+            micros
+        })
     }
 
     /// From milliseconds since 1970, as UUIDv7 and ULID carry them.

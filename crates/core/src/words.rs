@@ -159,9 +159,11 @@ impl RequestId {
 fn uuid_digits(text: &str) -> Option<String> {
     let hyphens = [8, 13, 18, 23];
     let shaped = text.len() == 36
-        && text.bytes().enumerate().all(|(i, b)| {
-            if hyphens.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() }
-        });
+        && text.bytes().enumerate().all(
+            |(i, b)| {
+                if hyphens.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() }
+            },
+        );
     shaped.then(|| text.replace('-', ""))
 }
 
@@ -234,7 +236,8 @@ impl Principal {
     #[must_use]
     pub fn caller(&self) -> String {
         let mut hash = Sha256::new();
-        let parts = ["counterfoil.caller.v1", self.issuer.as_str(), self.subject.as_str(), self.workspace.as_str()];
+        let parts =
+            ["counterfoil.caller.v1", self.issuer.as_str(), self.subject.as_str(), self.workspace.as_str()];
         for part in parts {
             frame(&mut hash, part.as_bytes());
         }
@@ -295,7 +298,8 @@ mod tests {
             workspace: Workspace::parse(workspace).unwrap(),
             scopes: BTreeSet::new(),
         };
-        let names = [("i", "c", "a|b"), ("i", "b|c", "a"), ("i", "a\n", "b"), ("i", "a", "\nb"), ("ia", "b", "c")];
+        let names =
+            [("i", "c", "a|b"), ("i", "b|c", "a"), ("i", "a\n", "b"), ("i", "a", "\nb"), ("ia", "b", "c")];
         let hashes: BTreeSet<String> = names.iter().map(|(i, s, w)| principal(i, s, w).caller()).collect();
         assert_eq!(hashes.len(), names.len());
     }

@@ -25,8 +25,7 @@ fn revision(name: &str) -> Revision {
 
 const LIVE: &str = r#"{"type":"object","required":["id"],"properties":{
     "id":{"type":"integer","minimum":1},"note":{"type":["string","null"]},"level":{"type":"integer","default":3}}}"#;
-const RETIRED: &str =
-    r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}"#;
+const RETIRED: &str = r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}"#;
 
 fn contract(ids: IdForm) -> Contract {
     Contract {
@@ -79,7 +78,14 @@ fn check(name: &str, got: Result<Call, Refusal>, expected: Result<&str, Code>) {
 
 #[test]
 fn the_sources_of_a_request_id_and_their_agreement() {
-    type Row = (&'static str, &'static str, &'static str, &'static [&'static [u8]], &'static str, Result<&'static str, Code>);
+    type Row = (
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static [&'static [u8]],
+        &'static str,
+        Result<&'static str, Code>,
+    );
     let rows: &[Row] = &[
         ("none", "", "", &[], "", REQUIRED),
         ("argument", "\"e-1\"", "", &[], "", Ok("e-1")),
@@ -203,7 +209,8 @@ fn the_first_step_that_refuses_is_the_answer() {
 
 #[test]
 fn the_request_id_is_no_part_of_the_intent() {
-    let by_argument = admit(IdForm::Any, None, &Sources::default(), "{\"request_id\":\"e-1\",\"id\":1}").unwrap();
+    let by_argument =
+        admit(IdForm::Any, None, &Sources::default(), "{\"request_id\":\"e-1\",\"id\":1}").unwrap();
     let by_header = admit(IdForm::Any, None, &sources("", &[b"e-2"], ""), "{\"id\":1}").unwrap();
     let (one, other) = (by_argument.live().unwrap(), by_header.live().unwrap());
     assert_eq!(one.intent.text(), "{\"id\":1,\"level\":3}");

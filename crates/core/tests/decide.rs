@@ -25,7 +25,8 @@ fn value(text: &str) -> json::Value {
 
 fn schema(members: &str) -> Schema {
     let names: Vec<String> = members.split_whitespace().map(|name| format!("\"{name}\"")).collect();
-    let properties: Vec<String> = names.iter().map(|name| format!("{name}:{{\"type\":\"integer\"}}")).collect();
+    let properties: Vec<String> =
+        names.iter().map(|name| format!("{name}:{{\"type\":\"integer\"}}")).collect();
     let (properties, names) = (properties.join(","), names.join(","));
     let text = format!("{{\"type\":\"object\",\"properties\":{{{properties}}},\"required\":[{names}]}}");
     Schema::compile(&value(&text)).unwrap()
@@ -135,7 +136,12 @@ fn a_receipt_decides_in_the_order_of_step_8() {
         ("T5 pinned to the retired, committed by the live", receipt("v3", a1), pinned("v2", a1), CHANGED),
         ("T5 pinned to the live, committed by the retired", receipt("v2", a1), pinned("v3", a1), CHANGED),
         ("pinned to the live, equal", receipt("v3", a1), pinned("v3", a1), Answer::Replay),
-        ("pruned early: by the clock it should be there, but it is not", pruned("v3", a1), unpinned(a1), EXPIRED),
+        (
+            "pruned early: by the clock it should be there, but it is not",
+            pruned("v3", a1),
+            unpinned(a1),
+            EXPIRED,
+        ),
         ("pruned, other intent", pruned("v3", a1), unpinned(a2), REUSED),
         ("pruned, undeclared revision", pruned("v0", a1), unpinned(a1), CHANGED),
     ];

@@ -21,10 +21,15 @@ fn example(code: Code) -> Refusal {
     match code {
         Code::Forbidden => Refusal::forbidden("automation:write"),
         Code::RequestIdRequired => Refusal::request_id_required(),
-        Code::InvalidRequestId => Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -"),
+        Code::InvalidRequestId => {
+            Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -")
+        }
         Code::InvalidArguments => {
             let absent = FieldError::new("/expected_version", "is required");
-            Refusal::invalid_arguments(vec![absent, FieldError::new("/interval_minutes", "must be at least 5")])
+            Refusal::invalid_arguments(vec![
+                absent,
+                FieldError::new("/interval_minutes", "must be at least 5"),
+            ])
         }
         Code::ResourceUnavailable => Refusal::resource_unavailable(),
         Code::RequestIdReused => Refusal::request_id_reused(),
@@ -33,7 +38,9 @@ fn example(code: Code) -> Refusal {
         Code::RequestIdExpired => Refusal::result_expired(at),
         Code::VersionConflict => Refusal::version_conflict(row()),
         Code::PreconditionFailed => Refusal::precondition_failed(row()),
-        Code::ConstraintViolated => Refusal::constraint_violated("UNIQUE constraint failed: automations.name"),
+        Code::ConstraintViolated => {
+            Refusal::constraint_violated("UNIQUE constraint failed: automations.name")
+        }
         Code::ResultTooLarge => Refusal::result_too_large(262_144),
         Code::Busy => Refusal::busy(Duration::from_millis(250)),
         Code::RateLimited => Refusal::rate_limited(Duration::from_secs(2)),

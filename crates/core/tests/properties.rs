@@ -48,7 +48,8 @@ fn name() -> impl Strategy<Value = String> {
 
 fn text() -> impl Strategy<Value = String> {
     let odd = select(vec!["", "a", "aa", "abc", "e\u{301}", "\u{e9}", "\u{1f600}", "\u{1}\"\\/\u{7f}", "1"]);
-    prop_oneof![odd.prop_map(str::to_owned), "[a-c]{0,4}", "\\PC{0,6}"].prop_map(|text| text.replace('\0', ""))
+    prop_oneof![odd.prop_map(str::to_owned), "[a-c]{0,4}", "\\PC{0,6}"]
+        .prop_map(|text| text.replace('\0', ""))
 }
 
 fn integer() -> impl Strategy<Value = i64> {
@@ -66,7 +67,8 @@ fn kind(inner: impl Strategy<Value = Shape> + Clone + 'static) -> impl Strategy<
         members.into_iter().map(|(name, (presence, shape))| (name, presence, shape)).collect()
     });
     let count = || option::of(0..3_u64);
-    let array = (inner, count(), count()).prop_map(|(items, least, most)| Kind::Array(items.into(), least, most));
+    let array =
+        (inner, count(), count()).prop_map(|(items, least, most)| Kind::Array(items.into(), least, most));
     prop_oneof![scalar(), array, (members, any::<bool>()).prop_map(|(m, open)| Kind::Object(m, open))]
 }
 
@@ -143,7 +145,8 @@ impl Shape {
         let fitting = match &self.kind {
             Kind::Boolean => any::<bool>().prop_map(Value::from).boxed(),
             Kind::Integer(..) => {
-                prop_oneof![3 => (-4..5_i64).prop_map(Value::from), 1 => integer().prop_map(Value::from)].boxed()
+                prop_oneof![3 => (-4..5_i64).prop_map(Value::from), 1 => integer().prop_map(Value::from)]
+                    .boxed()
             }
             Kind::Number(..) => {
                 prop_oneof![double().prop_map(Value::from), integer().prop_map(Value::from)].boxed()

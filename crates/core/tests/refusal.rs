@@ -143,10 +143,8 @@ fn whoever_advises_a_new_id_says_void_first() {
     let void_first = "If an earlier try of this id is still unanswered, void it first.";
     for refusal in all() {
         // A voided id needs no voiding; a committed one cannot be voided any more.
-        let settled = matches!(
-            refusal.operation().map(|operation| operation.as_str()),
-            Some("voided" | "committed")
-        );
+        let settled =
+            matches!(refusal.operation().map(|operation| operation.as_str()), Some("voided" | "committed"));
         let advised = refusal.message().contains("new request_id");
         assert_eq!(refusal.message().contains(void_first), advised && !settled, "{refusal}");
     }

@@ -179,9 +179,7 @@ fn required<'s>(schema: &'s Value, at: &str) -> Compiled<Vec<&'s str>> {
     let wrong = || SchemaError::new(at, "\"required\" must be an array of names");
     match schema.get("required") {
         None => Ok(Vec::new()),
-        Some(Value::Array(names)) => {
-            names.iter().map(|name| name.as_str().ok_or_else(wrong)).collect()
-        }
+        Some(Value::Array(names)) => names.iter().map(|name| name.as_str().ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
 }
@@ -228,11 +226,23 @@ mod tests {
             (r#"{"type":"object","properties":{"a":{"type":"null"}}}"#, "/properties/a"),
             (r#"{"type":"object","properties":{"a/b":{"type":"text"}}}"#, "/properties/a~1b"),
             (r#"{"type":"object","properties":{"a":{"type":"array"}}}"#, "/properties/a"),
-            (r#"{"type":"object","properties":{"a":{"type":"array","items":{"anyOf":[]}}}}"#, "/properties/a/items"),
-            (r#"{"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}}"#, "/properties/a"),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"array","items":{"anyOf":[]}}}}"#,
+                "/properties/a/items",
+            ),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}}"#,
+                "/properties/a",
+            ),
             (r#"{"type":"object","properties":{"a":{"type":"integer","minimum":0.5}}}"#, "/properties/a"),
-            (r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMinimum":9223372036854775807}}}"#, "/properties/a"),
-            (r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMaximum":-9223372036854775808}}}"#, "/properties/a"),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMinimum":9223372036854775807}}}"#,
+                "/properties/a",
+            ),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMaximum":-9223372036854775808}}}"#,
+                "/properties/a",
+            ),
             (r#"{"type":"object","properties":{"a":{"type":"integer","default":"1"}}}"#, "/properties/a"),
             (r#"{"type":"object","properties":{"a":{"type":"string","enum":[]}}}"#, "/properties/a"),
             (r#"{"type":"object","properties":{"a":{"type":"string","pattern":"(?=a)"}}}"#, "/properties/a"),

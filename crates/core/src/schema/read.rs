@@ -173,7 +173,8 @@ impl Pass {
         let mut written = 0;
         self.out.push('{');
         for property in &object.properties {
-            while let Some((name, value)) = unnamed.next_if(|(n, _)| member_order(n, &property.name).is_lt()) {
+            while let Some((name, value)) = unnamed.next_if(|(n, _)| member_order(n, &property.name).is_lt())
+            {
                 self.unnamed_member(&mut written, name, value);
             }
             let given = members.iter().find(|(name, _)| *name == property.name).map(|(_, value)| value);
@@ -193,7 +194,11 @@ impl Pass {
     }
 
     /// Members that the schema does not name, in canonical order; faults unless the object is open.
-    fn unnamed<'v>(&mut self, object: &Object, members: &'v [(Box<str>, Value)]) -> Vec<(&'v str, &'v Value)> {
+    fn unnamed<'v>(
+        &mut self,
+        object: &Object,
+        members: &'v [(Box<str>, Value)],
+    ) -> Vec<(&'v str, &'v Value)> {
         let named = |name: &str| {
             object.properties.binary_search_by(|property| member_order(&property.name, name)).is_ok()
         };
