@@ -220,12 +220,12 @@ impl FieldError {
 #[error("{code}: {message}")]
 pub struct Refusal {
     code: Code,
-    message: String,
+    message: Box<str>,
     operation: Option<Operation>,
     retry_after: Option<Duration>,
     current: Option<Box<str>>,
     fields: Vec<FieldError>,
-    correlation_id: Option<String>,
+    correlation_id: Option<Box<str>>,
 }
 
 /// Said wherever the advice is a new id.
@@ -235,7 +235,7 @@ impl Refusal {
     fn new(code: Code, operation: impl Into<Option<Operation>>, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: message.into().into(),
             operation: operation.into(),
             retry_after: None,
             current: None,
@@ -392,7 +392,7 @@ impl Refusal {
     pub fn internal(correlation_id: impl Into<String>) -> Self {
         let message = "Something went wrong in the server. Send the same call again, with the same request_id and arguments; if it persists, give the operator the correlation id.";
         let refusal = Self::new(Code::Internal, Operation::Unknown, message);
-        Self { correlation_id: Some(correlation_id.into()), ..refusal }
+        Self { correlation_id: Some(correlation_id.into().into()), ..refusal }
     }
 
     /// The same refusal for a read, which has no operation.

@@ -63,6 +63,12 @@ fn arguments(id: &str) -> String {
     if id.is_empty() { "{\"id\":1}".into() } else { format!("{{\"id\":1,\"request_id\":{id}}}") }
 }
 
+/// An id that is found, or why none is.
+type Found = Result<&'static str, Code>;
+/// Name, argument, `_meta`, headers, member, and what is found.
+type Row = (&'static str, &'static str, &'static str, Headers, &'static str, Found);
+type Headers = &'static [&'static [u8]];
+
 const REQUIRED: Result<&str, Code> = Err(Code::RequestIdRequired);
 const INVALID: Result<&str, Code> = Err(Code::InvalidRequestId);
 
@@ -78,14 +84,6 @@ fn check(name: &str, got: Result<Call, Refusal>, expected: Result<&str, Code>) {
 
 #[test]
 fn the_sources_of_a_request_id_and_their_agreement() {
-    type Row = (
-        &'static str,
-        &'static str,
-        &'static str,
-        &'static [&'static [u8]],
-        &'static str,
-        Result<&'static str, Code>,
-    );
     let rows: &[Row] = &[
         ("none", "", "", &[], "", REQUIRED),
         ("argument", "\"e-1\"", "", &[], "", Ok("e-1")),
@@ -126,7 +124,7 @@ fn the_sources_of_a_request_id_and_their_agreement() {
 
 #[test]
 fn the_header_is_bare_or_quoted_and_stands_once() {
-    let rows: &[(&str, &[&[u8]], Result<&str, Code>)] = &[
+    let rows: &[(&str, Headers, Found)] = &[
         ("bare", &[b"e-1"], Ok("e-1")),
         ("quoted", &[b"\"e-1\""], Ok("e-1")),
         ("blanks around it are not part of a header's value", &[b" \te-1 "], Ok("e-1")),
@@ -150,7 +148,7 @@ fn the_header_is_bare_or_quoted_and_stands_once() {
         ("repeated, once empty", &[b"e-1", b""], INVALID),
         ("a byte sequence of structured fields", &[b":ZS0x:"], INVALID),
         ("not UTF-8", &[b"e-\xff"], INVALID),
-        ("UTF-8, not ASCII", &["\u{e9}".as_bytes()], INVALID),
+        ("UTF-8, not ASCII", &[b"\xc3\xa9"], INVALID),
         ("a NUL", &[b"e\0-1"], INVALID),
     ];
     for (name, headers, expected) in rows {

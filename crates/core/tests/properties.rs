@@ -223,7 +223,7 @@ fn respelled(value: &Value) -> String {
             format!("[ {} ]", values.iter().map(respelled).collect::<Vec<_>>().join("\r\n,"))
         }
         Value::String(text) => escaped(text),
-        other => other.to_string(),
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_)) => scalar.to_string(),
     }
 }
 
@@ -341,7 +341,8 @@ fn safe(value: &Value) -> bool {
     match value {
         Value::Array(values) => values.iter().all(safe),
         Value::Object(members) => members.values().all(safe),
-        value => value.as_i64().is_none_or(|value| value.unsigned_abs() < 1 << 53),
+        Value::Number(number) => number.as_i64().is_none_or(|value| value.unsigned_abs() < 1 << 53),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
 

@@ -109,9 +109,11 @@ fn what_must_be_refused_is_refused_at_its_stage_and_place() {
 #[test]
 fn pairs_are_the_same_or_not() {
     for case in cases("pairs") {
-        let tools: Vec<&str> = match case.get("tool").unwrap() {
-            Value::Array(tools) => tools.iter().filter_map(Value::as_str).collect(),
-            tool => vec![tool.as_str().unwrap(); 2],
+        let tool = case.get("tool").unwrap();
+        let tools: Vec<&str> = if let Value::Array(tools) = tool {
+            tools.iter().filter_map(Value::as_str).collect()
+        } else {
+            vec![tool.as_str().unwrap(); 2]
         };
         let print = |tool: &str, side| Fingerprint::of(&ToolName::parse(tool).unwrap(), &intent(&case, side));
         let same = print(tools[0], "left") == print(tools[1], "right");

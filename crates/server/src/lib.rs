@@ -1,3 +1,4 @@
 //! Config as written, the plan it becomes, and the running of it.
 
-pub mod tools;
+pub mod config;
+pub mod diagnostics;

@@ -65,9 +65,10 @@ impl Pass {
 
     fn node(&mut self, node: &Node, value: &Value) {
         let (start, faults) = (self.out.len(), self.errors.len());
-        match value {
-            Value::Null if node.nullable => self.out.push_str("null"),
-            value => self.typed(&node.kind, value),
+        if node.nullable && matches!(value, Value::Null) {
+            self.out.push_str("null");
+        } else {
+            self.typed(&node.kind, value);
         }
         // What is faulty already has no canonical text that could be listed.
         if let Some(allowed) = &node.allowed
