@@ -66,9 +66,9 @@ pub struct Tool {
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// It looks.
-    Read(Read),
+    Read(Arc<Read>),
     /// It changes something.
-    Write(Box<Write>),
+    Write(Arc<Write>),
 }
 
 /// A tool that looks.
@@ -212,7 +212,8 @@ impl Planner<'_> {
         let tools: Vec<_> = self.config.tools.iter().map(|tool| self.tool(tool)).collect();
         let contracts = self.contracts();
         self.callers();
-        let tools: Vec<Arc<Tool>> = tools.into_iter().collect::<Option<Vec<_>>>()?.into_iter().map(Arc::new).collect();
+        let tools: Vec<Arc<Tool>> =
+            tools.into_iter().collect::<Option<Vec<_>>>()?.into_iter().map(Arc::new).collect();
         let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
         let auth = &self.config.auth;
         let token = |token: &crate::config::Token| {
@@ -262,7 +263,8 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
         (false, Some(schema), Some(written)) => (Probe::imagine(schema), &written.span),
         (false, _, _) => {
             let fault = Diagnostic::error("there is no such database file").at(url.span.clone(), "");
-            let help = "make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`";
+            let help =
+                "make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`";
             report.push(fault.help(help));
             return None;
         }
@@ -271,7 +273,9 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
     match opened {
         Ok(probe) => Some(probe),
         Err(error) => {
-            report.push(Diagnostic::error(format!("the database cannot be used: {error}")).at(span.clone(), ""));
+            report.push(
+                Diagnostic::error(format!("the database cannot be used: {error}")).at(span.clone(), ""),
+            );
             None
         }
     }

@@ -27,6 +27,7 @@ pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,
 };
+pub(crate) use units::show_duration;
 pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source, Span};

@@ -44,7 +44,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A duration as it would be written.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     show(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), DURATIONS, "0s")
 }
 

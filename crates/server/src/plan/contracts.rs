@@ -3,8 +3,8 @@
 use counterfoil_core::json::write_string;
 use counterfoil_core::{Revision, Schema, ToolName, json};
 
-use super::{Planner, Statement};
 use super::statement::Place;
+use super::{Planner, Statement};
 use crate::config::{Input, Kind, Tool};
 use crate::diagnostics::{Diagnostic, Span};
 
@@ -49,9 +49,9 @@ impl Planner<'_> {
         for tool in &self.config.tools {
             for (revision, span, input) in revisions(tool) {
                 let (tool_name, contract) = (tool.ledger_name().clone(), contract(input));
-                let before = recorded.iter().find(|(tool, known, _)| {
-                    *tool == *tool_name.as_str() && *known == *revision.as_str()
-                });
+                let before = recorded
+                    .iter()
+                    .find(|(tool, known, _)| *tool == *tool_name.as_str() && *known == *revision.as_str());
                 if let Some((_, _, before)) = before.filter(|(_, _, before)| *before != contract) {
                     self.report.push(changed(tool, revision, span, input, before, &contract));
                 }
@@ -91,13 +91,22 @@ fn revisions(tool: &Tool) -> Vec<(&Revision, Span, &Input)> {
     std::iter::once(live).chain(retired).collect()
 }
 
-fn changed(tool: &Tool, revision: &Revision, span: Span, input: &Input, before: &str, now: &str) -> Diagnostic {
+fn changed(
+    tool: &Tool,
+    revision: &Revision,
+    span: Span,
+    input: &Input,
+    before: &str,
+    now: &str,
+) -> Diagnostic {
     let members = differing(before, now);
     let named = members.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let message = format!("revision `{revision}` of `{}` is not what it was: {named} changed", tool.name.value);
+    let message =
+        format!("revision `{revision}` of `{}` is not what it was: {named} changed", tool.name.value);
     let diagnostic = Diagnostic::error(message).at(span, "this revision has been served with another schema");
     let places = input.members.iter().filter(|member| members.contains(&member.name.value));
-    let diagnostic = places.fold(diagnostic, |diagnostic, member| diagnostic.at(member.name.span.clone(), "changed"));
+    let diagnostic =
+        places.fold(diagnostic, |diagnostic, member| diagnostic.at(member.name.span.clone(), "changed"));
     diagnostic.help(format!(
         "give the new schema a new revision, and keep the old one as `[[tools.{}.retired]]`",
         tool.name.value
@@ -106,7 +115,9 @@ fn changed(tool: &Tool, revision: &Revision, span: Span, input: &Input, before: 
 
 /// Names whose texts differ.
 fn differing(before: &str, now: &str) -> Vec<String> {
-    let read = |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).unwrap_or_default();
+    let read = |text: &str| {
+        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).unwrap_or_default()
+    };
     let (before, now) = (read(before), read(now));
     let names = before.keys().chain(now.keys().filter(|name| !before.contains_key(*name)));
     names.filter(|name| before.get(*name) != now.get(*name)).cloned().collect()

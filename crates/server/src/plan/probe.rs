@@ -100,11 +100,15 @@ impl Probe {
         let prepared = self.connection.prepare(sql);
         let seen = std::mem::take(&mut *self.seen());
         let statement = prepared.map_err(|error| unfit(&error, seen.denied))?;
-        let parameters = (1..=statement.parameter_count()).map(|at| statement.parameter_name(at).unwrap_or("?").to_owned());
+        let parameters = (1..=statement.parameter_count())
+            .map(|at| statement.parameter_name(at).unwrap_or("?").to_owned());
         let columns = statement.columns().zip(statement.columns_with_metadata());
         let columns = columns.map(|(column, origin)| ColumnFact {
             name: column.name().to_owned(),
-            strict_type: column.decl_type().filter(|_| origin.table_name().is_some_and(|t| self.strict(t))).map(str::to_uppercase),
+            strict_type: column
+                .decl_type()
+                .filter(|_| origin.table_name().is_some_and(|t| self.strict(t)))
+                .map(str::to_uppercase),
         });
         Ok(Facts {
             parameters: parameters.collect(),
@@ -123,12 +127,14 @@ impl Probe {
     }
 
     fn strict(&self, table: &str) -> bool {
-        self.ask("SELECT strict FROM pragma_table_list WHERE name = ?1 AND schema = 'main'", table).unwrap_or(false)
+        self.ask("SELECT strict FROM pragma_table_list WHERE name = ?1 AND schema = 'main'", table)
+            .unwrap_or(false)
     }
 
     /// The statement that made `table`.
     pub(super) fn table_sql(&self, table: &str) -> String {
-        self.ask("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1", table).unwrap_or_default()
+        self.ask("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1", table)
+            .unwrap_or_default()
     }
 
     /// The column that names rows of `table` and may name another row after a deletion, if there is one.
@@ -142,7 +148,8 @@ impl Probe {
 
     /// Does a trigger on `table` watch over `column`?
     pub(super) fn guarded(&self, table: &str, column: &str) -> bool {
-        let sql = "SELECT group_concat(sql, char(10)) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1";
+        let sql =
+            "SELECT group_concat(sql, char(10)) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1";
         let triggers: String = self.ask(sql, table).unwrap_or_default();
         let lower = triggers.to_lowercase();
         lower.contains("raise") && lower.contains(&format!("old.{}", column.to_lowercase()))
@@ -158,7 +165,8 @@ impl Probe {
     /// The contracts recorded so far: (tool, revision, contract).
     pub(super) fn contracts(&self) -> Vec<(String, String, String)> {
         let read = || -> Result<Vec<_>, Error> {
-            let mut statement = self.schema.prepare("SELECT tool, revision, contract FROM counterfoil_contracts")?;
+            let mut statement =
+                self.schema.prepare("SELECT tool, revision, contract FROM counterfoil_contracts")?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             rows.collect()
         };

@@ -68,7 +68,8 @@ impl Planner<'_> {
         if step.facts.changes.is_empty() {
             let fault = Diagnostic::error("a statement of `write` must be INSERT, UPDATE or DELETE");
             let help = "what only reads belongs into `access`, `current`, or a tool of its own";
-            let _reported: Option<()> = self.fault(&written.sql, 0..written.sql.value.len(), fault.help(help));
+            let _reported: Option<()> =
+                self.fault(&written.sql, 0..written.sql.value.len(), fault.help(help));
             return;
         }
         let inserts = step.facts.changes.iter().all(|(change, _)| *change == Change::Insert);
@@ -91,7 +92,9 @@ impl Planner<'_> {
         let fault = Diagnostic::error(format!("`{place}` does not bind `:workspace`"));
         let help = "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows";
         let fault = match place {
-            "read" | "write" => fault.help(help).note("data that all tenants share: `shared = true` (for reads and INSERTs)"),
+            "read" | "write" => {
+                fault.help(help).note("data that all tenants share: `shared = true` (for reads and INSERTs)")
+            }
             _ => fault.help(help),
         };
         let _reported: Option<()> = self.fault(sql, 0..sql.value.len(), fault);
@@ -118,7 +121,8 @@ impl Planner<'_> {
     }
 
     fn must_bind_issuer(&mut self, sql: &Sql, place: &str) {
-        let fault = Diagnostic::error(format!("there are several issuers, and `{place}` does not bind `:issuer`"));
+        let fault =
+            Diagnostic::error(format!("there are several issuers, and `{place}` does not bind `:issuer`"));
         let help = "the same subject at two issuers is two principals: compare the issuer too";
         let _reported: Option<()> = self.fault(sql, 0..sql.value.len(), fault.help(help));
     }
@@ -137,14 +141,19 @@ impl Planner<'_> {
             let name = &member.name;
             if !statements.iter().any(|statement| statement.binds_argument(name)) {
                 let fault = Diagnostic::error(format!("the input `{}` is bound by no statement", name.value));
-                self.report.push(fault.at(name.span.clone(), "").help(format!("bind it as `:{}`, or remove it", name.value)));
+                self.report.push(
+                    fault
+                        .at(name.span.clone(), "")
+                        .help(format!("bind it as `:{}`, or remove it", name.value)),
+                );
             }
         }
     }
 
     fn outputs_exist(&mut self, tool: &config::Tool, results: &[&Checked]) {
         for (name, _) in &tool.output {
-            let columns = || results.iter().flat_map(|result| &result.statement.columns).map(|column| &*column.name);
+            let columns =
+                || results.iter().flat_map(|result| &result.statement.columns).map(|column| &*column.name);
             if columns().all(|column| *column != *name.value) {
                 let known: BTreeSet<String> = columns().map(|column| format!("`{column}`")).collect();
                 let known = known.into_iter().collect::<Vec<_>>().join(", ");
@@ -155,17 +164,26 @@ impl Planner<'_> {
     }
 
     /// A retired revision without a rule of its own is replayed under the tool's, which its arguments must fill.
-    pub(super) fn access_fits(&mut self, tool: &config::Tool, retired: &config::Retired, arguments: &[String]) -> bool {
+    pub(super) fn access_fits(
+        &mut self,
+        tool: &config::Tool,
+        retired: &config::Retired,
+        arguments: &[String],
+    ) -> bool {
         let Some(Ok(scanned)) = tool.access.as_ref().map(|sql| scan(sql)) else { return true };
         let missing = scanned.parameters.iter().find_map(|(parameter, _)| match parameter {
             Parameter::Plain(name) => {
-                let known = arguments.contains(name) || counterfoil_core::wire::RESERVED.contains(&name.as_str());
+                let known =
+                    arguments.contains(name) || counterfoil_core::wire::RESERVED.contains(&name.as_str());
                 (!known).then_some(name)
             }
             Parameter::Dotted(..) => None,
         });
         if let Some(name) = missing {
-            let message = format!("retired revision `{}` has no input `{name}`, which `access` binds", retired.revision.value);
+            let message = format!(
+                "retired revision `{}` has no input `{name}`, which `access` binds",
+                retired.revision.value
+            );
             let fault = Diagnostic::error(message).at(retired.revision.span.clone(), "");
             self.report.push(fault.help("give it a rule of its own: `replay_access = \"SELECT 1 FROM …\"`"));
         }
@@ -176,8 +194,10 @@ impl Planner<'_> {
     pub(super) fn callers(&mut self) {
         let auth = &self.config.auth;
         if auth.tokens.is_empty() && auth.stdio.is_none() {
-            let fault = Diagnostic::error("nobody can call: there is no `[[auth.token]]` and no `[auth.stdio]`");
-            self.report.push(fault.help("`counterfoil token new` makes a token and prints what to write here"));
+            let fault =
+                Diagnostic::error("nobody can call: there is no `[[auth.token]]` and no `[auth.stdio]`");
+            self.report
+                .push(fault.help("`counterfoil token new` makes a token and prints what to write here"));
         }
         let Some(sql) = &auth.membership else { return };
         let binds = scan(sql).is_ok_and(|s| s.parameters.iter().any(|(p, _)| p.bound_name() == ":issuer"));
@@ -210,11 +230,17 @@ impl Planner<'_> {
         }
         let span = tool.name.span.clone();
         if inserts_only {
-            let message = format!("`{}` may insert twice if a caller picks a new id, or one used before", tool.name.value);
+            let message = format!(
+                "`{}` may insert twice if a caller picks a new id, or one used before",
+                tool.name.value
+            );
             let help = "write `[receipts] request_ids = \"uuid\"`, or give the table a unique key of its own";
             return self.doubt(&span, message, help);
         }
-        let message = format!("`{}` has no version condition: a change may be based on what is no longer there", tool.name.value);
+        let message = format!(
+            "`{}` has no version condition: a change may be based on what is no longer there",
+            tool.name.value
+        );
         let help = format!("add an input `{argument}` and `AND {} = :{argument}`", write.version.column);
         self.doubt(&span, message, &help);
     }
@@ -227,11 +253,15 @@ impl Planner<'_> {
         let reads = parts.access.as_ref().map(|access| &access.facts.reads);
         let hides = |step: &Checked| {
             let tables = reads.into_iter().flatten().map(|(table, _)| table);
-            let deletes = tables.clone().any(|table| step.facts.changes.contains(&(Change::Delete, table.clone())));
+            let deletes =
+                tables.clone().any(|table| step.facts.changes.contains(&(Change::Delete, table.clone())));
             deletes || reads.is_some_and(|reads| !reads.is_disjoint(&step.facts.sets))
         };
         if parts.steps.iter().any(hides) {
-            let message = format!("a retry of `{}` may be refused once it has committed: its success changes what `access` reads", tool.name.value);
+            let message = format!(
+                "a retry of `{}` may be refused once it has committed: its success changes what `access` reads",
+                tool.name.value
+            );
             let help = "add `replay_access`, a rule that still holds afterwards";
             self.doubt(&tool.name.span.clone(), message, help);
         }
@@ -242,7 +272,9 @@ impl Planner<'_> {
         let tables: BTreeSet<&String> = changes.map(|(_, table)| table).collect();
         for table in tables {
             if let Some(column) = self.probe.reusable_id(table) {
-                let message = format!("`{table}.{column}` may name another row after a deletion: it is not AUTOINCREMENT");
+                let message = format!(
+                    "`{table}.{column}` may name another row after a deletion: it is not AUTOINCREMENT"
+                );
                 let help = format!("declare `{column} INTEGER PRIMARY KEY AUTOINCREMENT`");
                 self.doubt(&tool.name.span.clone(), message, &help);
             }
@@ -252,7 +284,8 @@ impl Planner<'_> {
         let tables: BTreeSet<String> =
             versioned.flat_map(|step| &step.facts.changes).map(|(_, table)| table.clone()).collect();
         for table in tables.iter().filter(|table| !self.probe.guarded(table, column)) {
-            let message = format!("`{table}.{column}` may go back: nothing in the database refuses a smaller version");
+            let message =
+                format!("`{table}.{column}` may go back: nothing in the database refuses a smaller version");
             let help = format!(
                 "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
                  BEGIN SELECT RAISE(ABORT, '{column} must rise'); END"
@@ -264,8 +297,13 @@ impl Planner<'_> {
     fn doubt_description(&mut self, description: Option<&Spanned<String>>) {
         let Some(description) = description else { return };
         if NEW_ID_EACH_TIME.as_ref().is_some_and(|wrong| wrong.is_match(description)) {
-            let message = "this may teach the model a new id for every call, which makes each retry a new change";
-            self.doubt(&description.span.clone(), message.into(), "say nothing of ids: how to use them is added for you");
+            let message =
+                "this may teach the model a new id for every call, which makes each retry a new change";
+            self.doubt(
+                &description.span.clone(),
+                message.into(),
+                "say nothing of ids: how to use them is added for you",
+            );
         }
     }
 }

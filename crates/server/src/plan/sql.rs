@@ -97,7 +97,8 @@ fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()
             let start = offset(sql, first.span.start);
             let Some(name) = word_at(sql, tokens.get(1), start + 1) else { return Ok(()) };
             let end = start + 1 + name.len();
-            let dot = tokens.get(2).filter(|token| token.token == Token::Period && span(sql, token).start == end);
+            let dot =
+                tokens.get(2).filter(|token| token.token == Token::Period && span(sql, token).start == end);
             let found = match dot.and_then(|_| word_at(sql, tokens.get(3), end + 1)) {
                 Some(column) => {
                     into.sql.replace_range(end..=end, "$");
@@ -117,7 +118,8 @@ fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()
 
 /// The word that begins exactly at byte `at`.
 fn word_at<'s>(sql: &'s str, token: Option<&TokenWithSpan>, at: usize) -> Option<&'s str> {
-    let token = token.filter(|token| matches!(&token.token, Token::Word(word) if word.quote_style.is_none()))?;
+    let token =
+        token.filter(|token| matches!(&token.token, Token::Word(word) if word.quote_style.is_none()))?;
     let span = span(sql, token);
     (span.start == at).then(|| &sql[span])
 }
@@ -141,7 +143,8 @@ mod tests {
             Ok(scanned) => Ok(scanned.parameters.iter().map(|(p, _)| p.bound_name()).collect::<Vec<_>>()),
             Err((diagnostic, _)) => Err(diagnostic.message().to_owned()),
         };
-        let expected = expected.map(|names| names.iter().map(ToString::to_string).collect()).map_err(String::from);
+        let expected =
+            expected.map(|names| names.iter().map(ToString::to_string).collect()).map_err(String::from);
         assert_eq!(got, expected, "{sql}");
     }
 

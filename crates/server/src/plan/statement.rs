@@ -81,7 +81,13 @@ impl Planner<'_> {
         None
     }
 
-    fn resolve(&mut self, sql: &Sql, parameter: &Parameter, part: &Range<usize>, place: &Place<'_>) -> Option<Bind> {
+    fn resolve(
+        &mut self,
+        sql: &Sql,
+        parameter: &Parameter,
+        part: &Range<usize>,
+        place: &Place<'_>,
+    ) -> Option<Bind> {
         let found = match parameter {
             Parameter::Plain(name) => plain(name, place),
             Parameter::Dotted(statement, column) => earlier(statement, column, place),
@@ -91,7 +97,8 @@ impl Planner<'_> {
 
     /// SQLite's own list of parameters has the last word: what it binds and we did not see is refused.
     fn in_order(&mut self, sql: &Sql, facts: &Facts, resolved: &[(String, Bind)]) -> Option<Vec<Bind>> {
-        let bind = |name: &String| resolved.iter().find(|(known, _)| known == name).map(|(_, bind)| bind.clone());
+        let bind =
+            |name: &String| resolved.iter().find(|(known, _)| known == name).map(|(_, bind)| bind.clone());
         match facts.parameters.iter().map(bind).collect() {
             Some(binds) => Some(binds),
             None => {
@@ -126,7 +133,8 @@ fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
         return Ok(Bind::Argument(name.into()));
     }
     let known = place.arguments.iter().map(String::as_str).chain(wire::RESERVED);
-    let near = known.map(|known| (strsim::jaro_winkler(known, name), known)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let near =
+        known.map(|known| (strsim::jaro_winkler(known, name), known)).max_by(|a, b| a.0.total_cmp(&b.0));
     let fault = Diagnostic::error(format!("there is no input `{name}`"));
     Err(match near {
         Some((score, near)) if score > 0.8 => fault.help(format!("did you mean `:{near}`?")),
@@ -137,7 +145,9 @@ fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
 fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
     let Some((_, step, columns)) = place.earlier.iter().find(|(name, _, _)| name == statement) else {
         let fault = Diagnostic::error(format!("no earlier statement is called `{statement}`"));
-        return Err(fault.help(format!("name it: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`")));
+        return Err(
+            fault.help(format!("name it: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`"))
+        );
     };
     match columns.iter().position(|known| known == column) {
         Some(column) => Ok(Bind::Earlier { step: *step, column }),
@@ -149,7 +159,8 @@ fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Bind, Dia
 }
 
 fn column(fact: &ColumnFact, place: &Place<'_>) -> Column {
-    let output = place.output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
+    let output =
+        place.output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
     let certain = match (output, fact.strict_type.as_deref()) {
         (Some(OutputType::Boolean), _) => Some("boolean"),
         (Some(OutputType::Integer), _) | (None, Some("INTEGER" | "INT")) => Some("integer"),

@@ -1,5 +1,7 @@
 //! From a tool as written to one that can run.
 
+use std::sync::Arc;
+
 use counterfoil_core::{Contract, Revision, Schema};
 
 use super::contracts::schema;
@@ -66,7 +68,7 @@ impl Planner<'_> {
         let schema = schema(&tool.input)?;
         let revision = read.revision.as_ref().map(|revision| revision.value.clone());
         let read = Read { revision, schema, query: query.statement, returns: read.returns };
-        Some((access, Kind::Read(read)))
+        Some((access, Kind::Read(Arc::new(read))))
     }
 
     /// A statement that only asks; `Some(None)` where there is none.
@@ -94,7 +96,8 @@ impl Planner<'_> {
         self.judge_write(tool, write, &parts);
         let contract = self.contract(tool, write)?;
         let version = version(tool, write, &parts);
-        let alone = parts.steps.iter().flat_map(|step| &step.facts.written).any(|table| self.probe.deferrable(table));
+        let alone =
+            parts.steps.iter().flat_map(|step| &step.facts.written).any(|table| self.probe.deferrable(table));
         let destructive = parts.changes(Change::Update) || parts.changes(Change::Delete);
         let result = parts.steps.iter().rposition(|step| !step.statement.columns.is_empty());
         let planned = Write {
@@ -111,7 +114,7 @@ impl Planner<'_> {
             steps: planned_steps(write, parts.steps, version.as_ref()),
             version,
         };
-        Some((parts.access, Kind::Write(Box::new(planned))))
+        Some((parts.access, Kind::Write(Arc::new(planned))))
     }
 
     fn current(
@@ -160,7 +163,8 @@ impl Planner<'_> {
     }
 
     fn contract(&mut self, tool: &config::Tool, write: &config::Write) -> Option<Contract> {
-        let retired = |retired: &config::Retired| Some((retired.revision.value.clone(), schema(&retired.input)?));
+        let retired =
+            |retired: &config::Retired| Some((retired.revision.value.clone(), schema(&retired.input)?));
         let retired: Option<Vec<(Revision, Schema)>> = write.retired.iter().map(retired).collect();
         Some(Contract {
             ledger_name: tool.ledger_name().clone(),
