@@ -133,7 +133,11 @@ mod tests {
             headers.append(AUTHORIZATION, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         let got = known.authenticate(&headers);
-        assert_eq!(got.as_ref().map(|who| who.subject.as_str()).map_err(|denied| *denied), expected, "{sent:?}");
+        assert_eq!(
+            got.as_ref().map(|who| who.subject.as_str()).map_err(|denied| *denied),
+            expected,
+            "{sent:?}"
+        );
     }
 
     #[test]

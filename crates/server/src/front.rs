@@ -188,15 +188,18 @@ pub fn error(id: Option<&Id>, code: i32, message: &str, data: Option<&str>) -> S
 /// # Errors
 /// A [`Rejection`]: nothing of the message is acted on.
 pub fn read(body: Bytes, bounds: Bounds, headers: Vec<Box<[u8]>>) -> Result<Message, Rejection> {
-    let mut value = json::parse(&body, bounds).map_err(|invalid| {
-        Rejection::new(peek(&body), PARSE_ERROR, format!("Parse error: {invalid}."))
-    })?;
+    let mut value = json::parse(&body, bounds)
+        .map_err(|invalid| Rejection::new(peek(&body), PARSE_ERROR, format!("Parse error: {invalid}.")))?;
     let (kind, method) = envelope(&value)?;
     if method.as_deref() != Some(CALL) {
         return Ok(Message { kind, body, given: None });
     }
     let Kind::Request(id) = &kind else {
-        return Err(Rejection::new(None, INVALID_REQUEST, "A tools/call needs an id, or it could not be answered."));
+        return Err(Rejection::new(
+            None,
+            INVALID_REQUEST,
+            "A tools/call needs an id, or it could not be answered.",
+        ));
     };
     let misfit = |problem| Rejection::new(Some(id.clone()), INVALID_PARAMS, problem);
     let params = value.remove("params").unwrap_or(Value::Null);
@@ -225,7 +228,8 @@ fn peek(body: &[u8]) -> Option<Id> {
 
 /// Kind and method of a JSON-RPC message.
 fn envelope(value: &Value) -> Result<(Kind, Option<Box<str>>), Rejection> {
-    let invalid = |message: &str| Err(Rejection::new(value.get("id").and_then(Id::of), INVALID_REQUEST, message));
+    let invalid =
+        |message: &str| Err(Rejection::new(value.get("id").and_then(Id::of), INVALID_REQUEST, message));
     if let Value::Array(_) = value {
         return invalid("This server takes no JSON-RPC batches. Send one message at a time.");
     }
@@ -252,7 +256,8 @@ fn take_apart(id: &Id, mut params: Value, headers: Vec<Box<[u8]>>) -> Result<(St
     let Some(Value::String(name)) = params.get("name") else {
         return Err("The params of a tools/call are an object with a name, which is a string.");
     };
-    let mut body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{CALL}\",\"params\":{{\"name\":", id.0);
+    let mut body =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{CALL}\",\"params\":{{\"name\":", id.0);
     write_string(&mut body, name);
     let meta = match params.get("_meta") {
         None | Some(Value::Null) => &[][..],

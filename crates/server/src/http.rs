@@ -16,7 +16,8 @@ use axum::routing::{any, get};
 use bytes::{Bytes, BytesMut};
 use counterfoil_core::{Code, Principal, Refusal, wire};
 use http::header::{
-    ACCEPT, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -25,7 +26,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authenticator, Denied};
-use crate::front::{self, Front, INVALID_PARAMS, INVALID_REQUEST, Id, Limits, Message, Rejection, TURNED_AWAY, Verdict};
+use crate::front::{
+    self, Front, INVALID_PARAMS, INVALID_REQUEST, Id, Limits, Message, Rejection, TURNED_AWAY, Verdict,
+};
 use crate::mcp::{Mcp, McpHttp};
 use crate::tools::Tools;
 
@@ -165,7 +168,8 @@ impl Stop {
         match self {
             Stop::Door(status, message) => away(status, &message),
             Stop::Method => {
-                let response = away(StatusCode::METHOD_NOT_ALLOWED, "This server keeps no sessions. Use POST.");
+                let response =
+                    away(StatusCode::METHOD_NOT_ALLOWED, "This server keeps no sessions. Use POST.");
                 with(response, ALLOW, HeaderValue::from_static("POST"))
             }
             Stop::Denied(denied) => {
@@ -192,7 +196,12 @@ impl Edge {
         Ok(self.dispatch(parts, principal, message).await)
     }
 
-    async fn dispatch(&self, mut parts: http::request::Parts, principal: Arc<Principal>, message: Message) -> Response {
+    async fn dispatch(
+        &self,
+        mut parts: http::request::Parts,
+        principal: Arc<Principal>,
+        message: Message,
+    ) -> Response {
         let verdict = Verdict::default();
         let id = message.id().cloned();
         // What the library does not need it cannot log.
@@ -232,7 +241,8 @@ impl Edge {
     /// The whole body, in memory bounded by the limit.
     async fn body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Stop> {
         let limit = self.options.limits.body;
-        let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        let announced =
+            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         let read = async {
             let mut body = body;
             if announced.is_none_or(|length| length <= limit)
@@ -294,7 +304,8 @@ fn negotiable(headers: &HeaderMap) -> Result<(), Stop> {
     if ranges.peek().is_none() || ranges.any(json) {
         Ok(())
     } else {
-        let problem = "This server answers JSON. Send the header \"Accept: application/json, text/event-stream\".";
+        let problem =
+            "This server answers JSON. Send the header \"Accept: application/json, text/event-stream\".";
         Err(Stop::door(StatusCode::NOT_ACCEPTABLE, problem))
     }
 }
@@ -304,7 +315,11 @@ fn refused(id: Option<&Id>, refusal: &Refusal) -> Response {
     let status = StatusCode::from_u16(refusal.code().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let response = reply(status, front::error(id, TURNED_AWAY, refusal.message(), Some(&refusal.body())));
     if refusal.code() == Code::Forbidden {
-        return with(response, WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"insufficient_scope\""));
+        return with(
+            response,
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer error=\"insufficient_scope\""),
+        );
     }
     match refusal.retry_after() {
         // Whole seconds, rounded up: half a second is no reason to come back at once.
@@ -316,7 +331,10 @@ fn refused(id: Option<&Id>, refusal: &Refusal) -> Response {
 /// The MCP library's answer. Where it answers in prose, the prose is put into a JSON-RPC error.
 fn as_json(id: Option<Id>, response: http::Response<Bytes>) -> Response {
     let (parts, body) = response.into_parts();
-    let json = parts.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    let json = parts
+        .headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
     if json || parts.status.is_success() {
         return Response::from_parts(parts, Body::from(body));
     }

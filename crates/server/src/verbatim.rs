@@ -36,7 +36,8 @@ mod tests {
     use super::*;
 
     fn check(json: &str) {
-        let message = serde_json::json!({"text": json, "structuredContent": wrap(json.to_owned()), "isError": false});
+        let message =
+            serde_json::json!({"text": json, "structuredContent": wrap(json.to_owned()), "isError": false});
         let out = unwrap(serde_json::to_vec(&message).unwrap());
         let quoted = serde_json::to_string(json).unwrap();
         let expected = format!("{{\"text\":{quoted},\"structuredContent\":{json},\"isError\":false}}");

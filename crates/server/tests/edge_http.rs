@@ -11,7 +11,8 @@ use support::{MODERN, RESULT, Request, Server, TOKEN, call, call_of, rpc, until}
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-const CALL: &str = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"set_interval\"}}";
+const CALL: &str =
+    "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"set_interval\"}}";
 
 /// A request that is answered at the edge: this status, a JSON-RPC error with this code, nothing begun.
 async fn check_stopped(server: &Server, request: &Request, status: u16, code: i64) -> Value {
@@ -120,7 +121,11 @@ async fn strict_reading() {
         (b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}".into(), -32600, Value::Null),
         (b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}".into(), -32600, Value::Null),
         (b"{\"jsonrpc\":\"2.0\",\"id\":9223372036854775808,\"method\":\"ping\"}".into(), -32600, Value::Null),
-        (b"{\"jsonrpc\":\"2.0\",\"method\":\"tools/call\",\"params\":{\"name\":\"x\"}}".into(), -32600, Value::Null),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"tools/call\",\"params\":{\"name\":\"x\"}}".into(),
+            -32600,
+            Value::Null,
+        ),
         (b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}".into(), -32600, Value::Null),
         (b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\"}".into(), -32602, json!(7)),
         (rpc("tools/call", "[]").into(), -32602, json!(7)),
@@ -188,7 +193,12 @@ async fn arguments_arrive_as_they_were_spelled() {
 }
 
 /// What the engine is told of a call with these params, besides its name and arguments, and these headers.
-async fn check_sources(server: &Server, params: &str, headers: &[&str], expected: (Option<&str>, Option<&str>)) {
+async fn check_sources(
+    server: &Server,
+    params: &str,
+    headers: &[&str],
+    expected: (Option<&str>, Option<&str>),
+) {
     let body = rpc("tools/call", &format!("{{\"name\":\"set_interval\"{params}}}"));
     let mut request = Request::post(body);
     for value in headers {
@@ -295,7 +305,8 @@ async fn the_stateless_revision() {
     let versions = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
     assert_eq!(hello["result"]["supportedVersions"], json!(versions));
     assert_eq!(hello["result"]["cacheScope"], "private");
-    let list = server.send(&Request::post(rpc("tools/list", &params(""))).modern("tools/list", None)).await.json();
+    let list =
+        server.send(&Request::post(rpc("tools/list", &params(""))).modern("tools/list", None)).await.json();
     check_list(&list);
     assert_eq!((&list["result"]["cacheScope"], &list["result"]["ttlMs"]), (&json!("private"), &json!(0)));
     let called = |name: &str| {

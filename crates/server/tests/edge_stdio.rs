@@ -111,7 +111,9 @@ async fn bad_lines_are_answered_and_the_session_goes_on() {
 async fn bad_lines_before_the_handshake_do_no_harm() {
     let mut session = Session::start();
     assert_eq!(session.ask("nonsense").await["error"]["code"], -32700);
-    for silent in ["", "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}"] {
+    for silent in
+        ["", "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}"]
+    {
         session.tell(silent).await;
     }
     session.tell("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}").await;
@@ -160,8 +162,9 @@ async fn what_a_call_says_arrives() {
     let mut session = Session::opened().await;
     let arguments = "{\"a\":1180591620717411303424,\"b\":1e400,\"c\":-0}";
     let meta = "{\"dev.counterfoil/request-id\":\"edit-1\"}";
-    let params =
-        format!("{{\"name\":\"set_interval\",\"arguments\":{arguments},\"_meta\":{meta},\"idempotencyKey\":\"edit-2\"}}");
+    let params = format!(
+        "{{\"name\":\"set_interval\",\"arguments\":{arguments},\"_meta\":{meta},\"idempotencyKey\":\"edit-2\"}}"
+    );
     session.ask(rpc("tools/call", &params)).await;
     let (subject, call) = session.engine.last().unwrap();
     assert_eq!((subject.as_str(), call.name.as_str()), ("alice", "set_interval"));
@@ -208,7 +211,9 @@ async fn a_cancelled_call_that_was_begun_runs_to_its_end() {
     let mut session = Session::opened().await;
     session.tell(call_of("slow")).await;
     until("begun", || session.engine.begun() == 1).await;
-    session.tell("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":7}}").await;
+    session
+        .tell("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":7}}")
+        .await;
     assert_eq!(session.ask(rpc("ping", "{}")).await["result"], json!({}));
     assert_eq!(session.engine.finished(), 0);
     session.engine.gate.add_permits(1);
@@ -238,4 +243,15 @@ async fn check_drain(by_shutdown: bool) {
 async fn the_end_waits_for_begun_calls() {
     check_drain(false).await;
     check_drain(true).await;
+}
+
+#[tokio::test]
+async fn a_call_cancelled_before_it_was_begun_is_dropped() {
+    let mut session = Session::opened().await;
+    // Both lines in one write, so that the cancellation is read before the call has had a chance to begin.
+    let cancel = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":7}}";
+    session.tell(format!("{}\n{cancel}", call("{}"))).await;
+    assert_eq!(session.ask(rpc("ping", "{}")).await["result"], json!({}));
+    assert_eq!(session.engine.begun(), 0);
+    session.end().await;
 }

@@ -1,5 +1,12 @@
 //! A small engine behind a real edge, and the smallest HTTP client that shows what is on the wire.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support"
+)]
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 pub const TOKEN: &str = "alice-token";
 /// Digits that a double, and a parsed value, would lose.
-pub const RESULT: &str = "{\"result\":{\"n\":9007199254740993,\"d\":12345678901234567890.10,\"e\":1e+21},\"z\":1,\"a\":2}";
+pub const RESULT: &str =
+    "{\"result\":{\"n\":9007199254740993,\"d\":12345678901234567890.10,\"e\":1e+21},\"z\":1,\"a\":2}";
 
 pub fn principal(subject: &str) -> Arc<Principal> {
     Arc::new(Principal {
@@ -106,7 +114,8 @@ pub struct Server {
 impl Server {
     pub async fn start(change: impl FnOnce(&mut Options)) -> Self {
         let engine = Engine::new();
-        let entries = vec![TokenEntry { sha256: Sha256::digest(TOKEN).into(), principal: principal("alice") }];
+        let entries =
+            vec![TokenEntry { sha256: Sha256::digest(TOKEN).into(), principal: principal("alice") }];
         let mut options = Options::default();
         change(&mut options);
         let tools: Arc<dyn Tools> = engine.clone();
@@ -211,7 +220,9 @@ impl Reply {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let find = |line: &'_ str| line.split_once(':').filter(|(other, _)| other.eq_ignore_ascii_case(name)).is_some();
+        let find = |line: &'_ str| {
+            line.split_once(':').filter(|(other, _)| other.eq_ignore_ascii_case(name)).is_some()
+        };
         self.head.lines().find(|line| find(line)).map(|line| line.split_once(':').unwrap().1.trim())
     }
 }
@@ -219,7 +230,8 @@ impl Reply {
 /// Reads one answer whose length is announced.
 pub async fn read(mut stream: TcpStream) -> Reply {
     let mut all = Vec::new();
-    let _ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut all)).await.expect("an answer");
+    let _ended =
+        tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut all)).await.expect("an answer");
     let text = String::from_utf8(all).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
