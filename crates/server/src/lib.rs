@@ -3,8 +3,14 @@
 //! [`config`] reads a file, [`plan`] holds it against the database, [`run`] serves calls by the plan. The edge knows
 //! the engine only as [`tools::Tools`].
 
+pub mod auth;
 pub mod config;
 pub mod diagnostics;
+pub mod front;
+pub mod http;
+pub mod mcp;
 pub mod plan;
 pub mod run;
+pub mod stdio;
 pub mod tools;
+mod verbatim;
