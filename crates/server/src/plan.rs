@@ -9,6 +9,7 @@ mod statement;
 mod tool;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Plan {
     pub database: PathBuf,
     /// What makes it when there is none.
     pub schema: Option<String>,
+    /// Where to listen unless told otherwise.
+    pub listen: SocketAddr,
     /// Bounds of every call.
     pub limits: Limits,
     /// Asked on every call.
@@ -222,6 +225,7 @@ impl Planner<'_> {
         Some(Plan {
             database: self.config.resolve(path),
             schema,
+            listen: self.config.server.listen(),
             limits: self.config.limits.clone(),
             membership: membership?,
             names: self.names(),

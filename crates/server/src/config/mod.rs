@@ -124,6 +124,13 @@ pub struct Server {
     pub listen: Option<Spanned<SocketAddr>>,
 }
 
+impl Server {
+    /// Where to listen unless told otherwise.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen.as_ref().map_or(bounds::DEFAULT_LISTEN, |listen| listen.value)
+    }
+}
+
 impl Config {
     /// How long receipts of `tool` last.
     pub fn windows(&self, tool: &Tool) -> Windows {
