@@ -1,2 +1,73 @@
-//! ci, tidy, bench, test: automation as a program.
-fn main() {}
+//! The project's automation as a program: `ci`, `tidy` and `test`, each run as `cargo xtask NAME`.
+
+mod ci;
+mod deny;
+mod step;
+mod tally;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The automation of Counterfoil, run from anywhere in the workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+const EXAMPLES: &str = "Examples:
+  cargo xtask test     run every test, the interop runs with it
+  cargo xtask tidy     check the house rules that no compiler knows
+  cargo xtask ci       everything a change must pass, in order";
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, house rules, dependencies and tests; stops at the first that fails.
+    #[command(after_help = "Examples:
+  cargo xtask ci
+  cargo xtask ci --skip test --skip deny     the quick half, before a commit")]
+    Ci {
+        /// Leave a step out; may be given more than once.
+        #[arg(long, value_name = "STEP")]
+        skip: Vec<ci::Name>,
+    },
+    /// The house rules that no compiler knows; reports every problem at once.
+    #[command(after_help = "Examples:
+  cargo xtask tidy     exit 0: nothing to say; exit 1: each problem with its reason and its replacement")]
+    Tidy,
+    /// Every test of the workspace, then the interop runs; ends with `N passed, M failed`.
+    #[command(after_help = "Examples:
+  cargo xtask test
+  cargo xtask test --no-interop     the Rust tests alone; needs no Python
+For one test, cargo itself is quicker:
+  cargo test -p counterfoil-core decide")]
+    Test {
+        /// Leave out the runs with other languages' SDKs.
+        #[arg(long)]
+        no_interop: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
+    // Paths in messages, commands and rules are all relative to the root, wherever the caller stands.
+    std::env::set_current_dir(step::root())?;
+    match task {
+        Task::Ci { skip } => ci::run(&skip),
+        Task::Tidy => tidy::run(),
+        Task::Test { no_interop } => test::run(!no_interop)?.close(),
+    }
+}

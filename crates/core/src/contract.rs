@@ -195,9 +195,8 @@ impl Contract {
             }
         }
         let id = found.ok_or_else(Refusal::request_id_required)?;
-        let id = RequestId::parse(&id).map_err(|_| {
-            Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -")
-        })?;
+        let id = RequestId::parse(&id)
+            .map_err(|_| Refusal::invalid_request_id("must be 1 to 64 characters of A-Z a-z 0-9 _ -"))?;
         match self.ids {
             IdForm::Uuid if !id.is_uuid() => Err(Refusal::invalid_request_id("must be a lower-case UUID")),
             IdForm::Uuid | IdForm::Any => Ok(id),
@@ -241,16 +240,17 @@ fn present<'a>(
     sources: &'a Sources,
 ) -> impl Iterator<Item = Result<String, String>> + 'a {
     let values = [argument, sources.meta.as_ref(), sources.member.as_ref()].into_iter().flatten();
-    let texts = values.map(|value| match value {
-        Value::String(text) => Ok(text.to_string()),
-        other => Err(format!("must be a string, not {}", other.kind())),
+    let texts = values.map(|value| {
+        let text = value.as_str().map(str::to_owned);
+        text.ok_or_else(|| format!("must be a string, not {}", value.kind()))
     });
     texts.chain(header(&sources.headers))
 }
 
 /// `Idempotency-Key`: bare, or the quoted string of the IETF draft; repeated or with parameters it is invalid.
 fn header(headers: &[Box<[u8]>]) -> Option<Result<String, String>> {
-    let wrong = || Err("in the Idempotency-Key header must stand once, bare or quoted, without parameters".into());
+    let wrong =
+        || Err("in the Idempotency-Key header must stand once, bare or quoted, without parameters".into());
     let value = match headers {
         [] => return None,
         [value] => value,

@@ -8,11 +8,11 @@ use crate::words::RequestId;
 
 /// What follows from what the ledger remembers of a request id.
 #[derive(Debug, PartialEq)]
-pub enum Decision<'a> {
+pub enum Decision<'c, 'r> {
     /// Nothing is known: the call may write.
-    Fresh(&'a Reading),
+    Fresh(&'c Reading),
     /// It committed: this is its result.
-    Replay(&'a Committed, &'a str),
+    Replay(&'r Committed, &'r str),
     /// This try writes nothing.
     Refuse(Refusal),
 }
@@ -21,7 +21,7 @@ pub enum Decision<'a> {
 ///
 /// Knows nothing of access, which has been asked before.
 #[must_use]
-pub fn decide<'a>(receipt: Option<&'a Receipt>, call: &'a Call, now: Timestamp) -> Decision<'a> {
+pub fn decide<'c, 'r>(receipt: Option<&'r Receipt>, call: &'c Call, now: Timestamp) -> Decision<'c, 'r> {
     match receipt {
         None => absent(call, now),
         Some(Receipt::Voided) => Decision::Refuse(Refusal::request_id_voided()),
@@ -29,7 +29,7 @@ pub fn decide<'a>(receipt: Option<&'a Receipt>, call: &'a Call, now: Timestamp) 
     }
 }
 
-fn present<'a>(committed: &'a Committed, call: &Call, now: Timestamp) -> Decision<'a> {
+fn present<'c, 'r>(committed: &'r Committed, call: &'c Call, now: Timestamp) -> Decision<'c, 'r> {
     match call.under(&committed.revision) {
         Some(reading) if reading.fingerprint == committed.fingerprint => kept(committed, call, now),
         Some(_) => Decision::Refuse(Refusal::request_id_reused()),
@@ -47,7 +47,7 @@ fn other_revision(committed: &Committed, call: &Call) -> Refusal {
 }
 
 /// By the clock, and not by whether the result was pruned yet.
-fn kept<'a>(committed: &'a Committed, call: &Call, now: Timestamp) -> Decision<'a> {
+fn kept<'c, 'r>(committed: &'r Committed, call: &'c Call, now: Timestamp) -> Decision<'c, 'r> {
     let within = now <= committed.at.plus(call.windows.keep);
     match &committed.result {
         Some(result) if within => Decision::Replay(committed, result),
@@ -55,14 +55,15 @@ fn kept<'a>(committed: &'a Committed, call: &Call, now: Timestamp) -> Decision<'
     }
 }
 
-fn absent(call: &Call, now: Timestamp) -> Decision<'_> {
+fn absent<'c, 'r>(call: &'c Call, now: Timestamp) -> Decision<'c, 'r> {
+    // First, because where the fact may be gone nobody can say "not committed so far".
+    if let Some(refusal) = dated(&call.request_id, call.windows.remember, now) {
+        return Decision::Refuse(refusal);
+    }
     match &call.fresh {
         Fresh::Pinned => Decision::Refuse(Refusal::revision_retired()),
         Fresh::Misfit(_, verdict) => Decision::Refuse((**verdict).clone()),
-        Fresh::Live(reading) => match dated(&call.request_id, call.windows.remember, now) {
-            Some(refusal) => Decision::Refuse(refusal),
-            None => Decision::Fresh(reading),
-        },
+        Fresh::Live(reading) => Decision::Fresh(reading),
     }
 }
 

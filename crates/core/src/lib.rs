@@ -10,6 +10,7 @@ pub mod intent;
 pub mod json;
 pub mod limits;
 mod number;
+mod pages;
 pub mod receipt;
 pub mod refusal;
 pub mod reply;
@@ -26,4 +27,6 @@ pub use refusal::{Code, FieldError, Operation, Refusal, Retry};
 pub use reply::Reply;
 pub use schema::Schema;
 pub use time::Timestamp;
-pub use words::{Epoch, Issuer, Principal, RequestId, Revision, Scope, Subject, ToolName, ToolRevision, Workspace};
+pub use words::{
+    Epoch, Issuer, Principal, RequestId, Revision, Scope, Subject, ToolName, ToolRevision, Workspace,
+};

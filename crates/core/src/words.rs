@@ -159,9 +159,11 @@ impl RequestId {
 fn uuid_digits(text: &str) -> Option<String> {
     let hyphens = [8, 13, 18, 23];
     let shaped = text.len() == 36
-        && text.bytes().enumerate().all(|(i, b)| {
-            if hyphens.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() }
-        });
+        && text.bytes().enumerate().all(
+            |(i, b)| {
+                if hyphens.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() }
+            },
+        );
     shaped.then(|| text.replace('-', ""))
 }
 
@@ -234,7 +236,8 @@ impl Principal {
     #[must_use]
     pub fn caller(&self) -> String {
         let mut hash = Sha256::new();
-        let parts = ["counterfoil.caller.v1", self.issuer.as_str(), self.subject.as_str(), self.workspace.as_str()];
+        let parts =
+            ["counterfoil.caller.v1", self.issuer.as_str(), self.subject.as_str(), self.workspace.as_str()];
         for part in parts {
             frame(&mut hash, part.as_bytes());
         }
@@ -269,13 +272,15 @@ mod tests {
     #[test]
     fn only_uuid_v7_and_recent_ulids_are_dated() {
         let cases = [
-            ("01932f3e-7b00-7000-8000-000000000000", Some(1_731_667_000_064)),
-            ("01932F3E-7B00-7000-8000-000000000000", Some(1_731_667_000_064)),
+            ("01932f3e-7b00-7000-8000-000000000000", Some(1_731_664_444_160)),
+            ("01932F3E-7B00-7000-8000-000000000000", Some(1_731_664_444_160)),
             ("01932f3e-7b00-4000-8000-000000000000", None),
             ("01932f3e-7b00-7000-c000-000000000000", None),
-            ("01JCQKWYR00000000000000000", Some(1_731_667_000_064)),
+            ("01JCQKWYR00000000000000000", Some(1_731_664_444_160)),
             ("01jcqkwyr00000000000000000", None),
             ("00000000000000000000000000", None),
+            ("01DXF6DSZZZZZZZZZZZZZZZZZZ", None),
+            ("01DXF6DT000000000000000000", Some(1_577_836_800_000)),
             ("81JCQKWYR00000000000000000", None),
             ("edit-42", None),
         ];
@@ -293,7 +298,8 @@ mod tests {
             workspace: Workspace::parse(workspace).unwrap(),
             scopes: BTreeSet::new(),
         };
-        let names = [("i", "c", "a|b"), ("i", "b|c", "a"), ("i", "a\n", "b"), ("i", "a", "\nb"), ("ia", "b", "c")];
+        let names =
+            [("i", "c", "a|b"), ("i", "b|c", "a"), ("i", "a\n", "b"), ("i", "a", "\nb"), ("ia", "b", "c")];
         let hashes: BTreeSet<String> = names.iter().map(|(i, s, w)| principal(i, s, w).caller()).collect();
         assert_eq!(hashes.len(), names.len());
     }

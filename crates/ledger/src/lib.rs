@@ -1,1 +1,25 @@
-//! Receipts in the caller's own database transaction.
+//! Receipts in your own database transaction: tool calls that are safe to retry.
+//!
+//! Two forms, for services with handlers of their own:
+//!
+//! - [`sqlite::Ledger::begin_tx`]: the caller owns the transaction; a [`sqlite::Permit`] is the only way to a receipt.
+//! - [`sqlite::Ledger::run`]: the paved path. It owns begin, access, look-up, write, receipt, commit and group commit.
+//!
+//! `examples/library.rs` is a complete small program.
+
+mod clock;
+mod fault;
+mod key;
+mod queue;
+mod store;
+mod sync;
+
+pub use clock::{Clock, SystemClock};
+pub use counterfoil_core as core;
+pub use fault::{Fault, OpenError};
+pub use key::Key;
+pub use store::sqlite;
+
+/// The driver whose connections and transactions the SQLite forms take. Its breaking releases are frequent, and
+/// each is a breaking release of this crate.
+pub use rusqlite;

@@ -1,0 +1,24 @@
+//! Receipts in SQLite: any number of readers, one writer thread that commits in groups.
+//!
+//! [`Receipts`] works in a caller's transaction. [`Ledger`] adds the writer and the readers, and is what most
+//! programs open.
+
+mod attempt;
+mod connection;
+mod error;
+mod ledger;
+mod migrate;
+mod readers;
+mod receipts;
+mod turn;
+mod tx;
+mod writer;
+
+pub(crate) use error::refusal_of;
+
+pub use attempt::{Handler, Rule};
+pub use connection::Prepare;
+pub use ledger::{Ledger, Options};
+pub use receipts::{Filter, Record, State, Void, find_record, list, void};
+pub use turn::{Permit, Receipts, Turn};
+pub use tx::Tx;

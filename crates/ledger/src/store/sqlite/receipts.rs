@@ -1,0 +1,242 @@
+//! The receipts table: look up, record, void, list. Every statement of it is in `sql/`.
+
+use counterfoil_core::{
+    Committed, Fingerprint, Issuer, Reading, Receipt, RequestId, Revision, Subject, Timestamp, ToolName,
+    Windows, Workspace, decide,
+};
+use rusqlite::{Connection, Row};
+
+use super::tx::Tx;
+use crate::fault::Fault;
+use crate::key::Key;
+
+const FIND: &str = include_str!("sql/find.sql");
+const FIND_RECORD: &str = include_str!("sql/find_record.sql");
+const INSERT: &str = include_str!("sql/insert.sql");
+const VOID: &str = include_str!("sql/void.sql");
+const LIST: &str = include_str!("sql/list.sql");
+
+/// A receipt as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The tenant.
+    pub workspace: Workspace,
+    /// Who vouches for the subject.
+    pub issuer: Issuer,
+    /// Whose operation.
+    pub subject: Subject,
+    /// The tool's ledger name.
+    pub tool: ToolName,
+    /// Which operation.
+    pub request_id: RequestId,
+    /// When it committed or was voided.
+    pub at: Timestamp,
+    /// What became of it.
+    pub receipt: Receipt,
+    /// The recorded intent, if it is kept.
+    pub intent: Option<Box<str>>,
+}
+
+/// The two states of a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It committed.
+    Committed,
+    /// It never will.
+    Voided,
+}
+
+impl State {
+    /// The word in the database and on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Committed => "committed",
+            State::Voided => "voided",
+        }
+    }
+}
+
+/// Which receipts to list; what is `None` does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Of this workspace.
+    pub workspace: Option<String>,
+    /// Of this subject.
+    pub subject: Option<String>,
+    /// Of this tool, by its ledger name.
+    pub tool: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// Not before.
+    pub since: Option<Timestamp>,
+    /// Before.
+    pub until: Option<Timestamp>,
+    /// Whose request id begins so.
+    pub prefix: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+    /// After so many.
+    pub offset: usize,
+}
+
+/// What became of an attempt to void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Void {
+    /// It is void, now or since earlier.
+    Voided,
+    /// It had committed already.
+    Committed(Timestamp),
+}
+
+pub(super) fn find(connection: &Connection, key: Key<'_>) -> Result<Option<Receipt>, Fault> {
+    let mut statement = connection.prepare_cached(FIND)?;
+    let mut rows = statement.query(key_parameters(&key))?;
+    rows.next()?.map(|row| receipt(row, 0)).transpose()
+}
+
+/// The whole record under `key`, intent included.
+///
+/// # Errors
+/// [`Fault::Broken`] for a row that a newer program wrote.
+pub fn find_record(connection: &Connection, key: Key<'_>) -> Result<Option<Record>, Fault> {
+    let mut statement = connection.prepare_cached(FIND_RECORD)?;
+    let mut rows = statement.query(key_parameters(&key))?;
+    rows.next()?.map(record).transpose()
+}
+
+/// Step 11: a plain INSERT. A conflict is an error, never ignored.
+pub(super) fn insert(
+    connection: &Connection,
+    key: Key<'_>,
+    reading: &Reading,
+    at: Timestamp,
+    result: &str,
+) -> Result<(), Fault> {
+    let (workspace, issuer, subject, tool, id) = key_parameters(&key);
+    let mut statement = connection.prepare_cached(INSERT)?;
+    statement.execute((
+        workspace,
+        issuer,
+        subject,
+        tool,
+        id,
+        at.micros(),
+        reading.revision.as_str(),
+        reading.fingerprint.as_bytes().as_slice(),
+        reading.intent.text(),
+        result,
+    ))?;
+    Ok(())
+}
+
+/// Records that `key` will never commit, unless it has: exactly one of the two, ever. `tx` must be able to write.
+///
+/// # Errors
+/// `request_id_expired` where the fact of a commit may be gone already.
+pub fn void(tx: &Tx<'_>, key: Key<'_>, windows: Windows) -> Result<Void, Fault> {
+    match find(tx, key)? {
+        Some(Receipt::Voided) => Ok(Void::Voided),
+        Some(Receipt::Committed(committed)) => Ok(Void::Committed(committed.at)),
+        None => match decide::dated(key.request_id, windows.remember, tx.now()) {
+            Some(refusal) => Err(refusal.into()),
+            None => {
+                let (workspace, issuer, subject, tool, id) = key_parameters(&key);
+                let mut statement = tx.prepare_cached(VOID)?;
+                statement.execute((workspace, issuer, subject, tool, id, tx.now().micros()))?;
+                Ok(Void::Voided)
+            }
+        },
+    }
+}
+
+/// Receipts, newest first.
+///
+/// # Errors
+/// The database's own, and [`Fault::Broken`] for a row that a newer program wrote.
+pub fn list(connection: &Connection, filter: &Filter) -> Result<Vec<Record>, Fault> {
+    let mut statement = connection.prepare_cached(LIST)?;
+    let mut rows = statement.query((
+        &filter.workspace,
+        &filter.subject,
+        &filter.tool,
+        filter.state.map(State::as_str),
+        filter.since.map(Timestamp::micros),
+        filter.until.map(Timestamp::micros),
+        &filter.prefix,
+        i64::try_from(filter.limit).unwrap_or(i64::MAX),
+        i64::try_from(filter.offset).unwrap_or(i64::MAX),
+    ))?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next()? {
+        records.push(record(row)?);
+    }
+    Ok(records)
+}
+
+fn key_parameters<'a>(key: &Key<'a>) -> (&'a str, &'a str, &'a str, &'a str, &'a str) {
+    let principal = key.principal;
+    (
+        principal.workspace.as_str(),
+        principal.issuer.as_str(),
+        principal.subject.as_str(),
+        key.tool.as_str(),
+        key.request_id.as_str(),
+    )
+}
+
+/// A row of `find.sql`, whose columns begin at `from`.
+fn receipt(row: &Row<'_>, from: usize) -> Result<Receipt, Fault> {
+    let state: String = row.get(from)?;
+    match state.as_str() {
+        "voided" => Ok(Receipt::Voided),
+        "committed" => {
+            let (revision, fingerprint): (String, Vec<u8>) = (row.get(from + 1)?, row.get(from + 2)?);
+            let result: Option<String> = row.get(from + 4)?;
+            committed(&revision, &fingerprint, row.get(from + 3)?, result).map(Receipt::Committed)
+        }
+        _ => Err(Fault::Broken(
+            "a receipt is in a state that this program does not know: a newer one wrote it".into(),
+        )),
+    }
+}
+
+fn committed(
+    revision: &str,
+    fingerprint: &[u8],
+    at: i64,
+    result: Option<String>,
+) -> Result<Committed, Fault> {
+    Ok(Committed {
+        revision: Revision::parse(revision).map_err(|_| broken("a revision"))?,
+        fingerprint: Fingerprint::from_bytes(fingerprint).ok_or_else(|| broken("a fingerprint"))?,
+        at: Timestamp::from_micros(at),
+        result: result.map(Into::into),
+    })
+}
+
+fn record(row: &Row<'_>) -> Result<Record, Fault> {
+    let text = |column: usize| row.get::<_, String>(column);
+    let at = Timestamp::from_micros(row.get(6)?);
+    let receipt = match text(5)?.as_str() {
+        "voided" => Receipt::Voided,
+        "committed" => {
+            Receipt::Committed(committed(&text(7)?, &row.get::<_, Vec<u8>>(8)?, at.micros(), row.get(10)?)?)
+        }
+        _ => return Err(broken("a state")),
+    };
+    Ok(Record {
+        workspace: Workspace::parse(&text(0)?).map_err(|_| broken("a workspace"))?,
+        issuer: Issuer::parse(&text(1)?).map_err(|_| broken("an issuer"))?,
+        subject: Subject::parse(&text(2)?).map_err(|_| broken("a subject"))?,
+        tool: ToolName::parse(&text(3)?).map_err(|_| broken("a tool"))?,
+        request_id: RequestId::parse(&text(4)?).map_err(|_| broken("a request id"))?,
+        at,
+        receipt,
+        intent: row.get::<_, Option<String>>(9)?.map(Into::into),
+    })
+}
+
+fn broken(what: &str) -> Fault {
+    Fault::Broken(format!("a receipt holds {what} that this program cannot read"))
+}
