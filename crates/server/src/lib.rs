@@ -1,7 +1,8 @@
 //! Config as written, the plan it becomes, and the running of it.
 //!
 //! [`config`] reads a file, [`plan`] holds it against the database, [`run`] serves calls by the plan. The edge knows
-//! the engine only as [`tools::Tools`].
+//! the engine only as [`tools::Tools`]: [`front`] reads each message, [`mcp`] speaks the protocol, [`http`], [`auth`]
+//! and [`stdio`] are the two ways in.
 
 pub mod auth;
 pub mod config;

@@ -105,17 +105,17 @@ impl ServerHandler for Mcp {
     async fn initialize(
         &self,
         request: InitializeRequestParams,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let meta = caller_meta(&front_of(&context.extensions)?.principal);
+        let meta = caller_meta(&take_front(&mut context.extensions)?.principal);
         context.peer.set_peer_info(request.clone());
         let mut result = self.negotiate_initialize(&request)?;
         result.meta.get_or_insert_default().0.extend(meta.0);
         Ok(result)
     }
 
-    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let meta = caller_meta(&front_of(&context.extensions)?.principal);
+    async fn discover(&self, mut context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let meta = caller_meta(&take_front(&mut context.extensions)?.principal);
         let versions = self.supported_protocol_versions().into_owned();
         let mut result = DiscoverResult::from_server_info(versions, self.get_info());
         result.meta.get_or_insert_default().0.extend(meta.0);
@@ -125,9 +125,9 @@ impl ServerHandler for Mcp {
     async fn list_tools(
         &self,
         _page: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let front = front_of(&context.extensions)?;
+        let front = take_front(&mut context.extensions)?;
         let tools = self.tools.list(&front.principal).into_iter().map(listed).collect();
         // The library adds the cache hints that 2026-07-28 requires: private, and stale at once.
         Ok(ListToolsResult::with_all_items(tools))
@@ -136,9 +136,9 @@ impl ServerHandler for Mcp {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let front = front_of(&context.extensions)?;
+        let front = take_front(&mut context.extensions)?;
         if context.ct.is_cancelled() && gone_means_cancelled(&front, &context) {
             return Err(ErrorData::new(ErrorCode::INTERNAL_ERROR, "Cancelled before it was begun.", None));
         }
@@ -191,11 +191,12 @@ fn gone_means_cancelled(front: &Front, context: &RequestContext<RoleServer>) -> 
     !over_http || context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-/// Over HTTP the library puts the request's parts into the extensions, and ours are inside those.
-fn front_of(extensions: &Extensions) -> Result<Front, ErrorData> {
-    let over_http =
-        || extensions.get::<http::request::Parts>().and_then(|parts| parts.extensions.get::<Front>());
-    extensions.get::<Front>().or_else(over_http).cloned().ok_or_else(lost)
+/// Over HTTP the library puts the request's parts into the extensions, and ours are inside those. Taken, not copied:
+/// the arguments may be large.
+fn take_front(extensions: &mut Extensions) -> Result<Front, ErrorData> {
+    let over_stdio = extensions.remove::<Front>();
+    let over_http = || extensions.get_mut::<http::request::Parts>()?.extensions.remove::<Front>();
+    over_stdio.or_else(over_http).ok_or_else(lost)
 }
 
 /// No identity, no answer. Cannot happen while every transport puts a [`Front`] into every request.
