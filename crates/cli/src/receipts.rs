@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use comfy_table::Table;
-use comfy_table::style::presets::NOTHING;
+use comfy_table::presets::NOTHING;
 use counterfoil::rusqlite::{Connection, OpenFlags};
 use counterfoil::sqlite::{Filter, Record, State, list};
 use counterfoil_core::{Receipt, Timestamp};
