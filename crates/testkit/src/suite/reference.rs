@@ -12,7 +12,11 @@ use Who::{Alice, AliceInB, AliceReading, Bob};
 pub const REFERENCE: [Case; 12] = [
     Case { name: "R1", what: "the bare guarded UPDATE twice: the conflict cannot tell who won", steps: r1 },
     Case { name: "R2", what: "committed, reply lost, same call again: the stored result", steps: r2 },
-    Case { name: "R3", what: "an older call again after a later edit: its own result, row untouched", steps: r3 },
+    Case {
+        name: "R3",
+        what: "an older call again after a later edit: its own result, row untouched",
+        steps: r3,
+    },
     Case { name: "R4", what: "same id, other value, version or target: reused, nothing written", steps: r4 },
     Case { name: "R5", what: "new id, old version: conflict", steps: r5 },
     Case { name: "R6", what: "same id text, other principal or workspace: independent", steps: r6 },
@@ -21,7 +25,11 @@ pub const REFERENCE: [Case; 12] = [
     Case { name: "R9", what: "receipt cannot be inserted: neither remains; mended, it is fresh", steps: r9 },
     Case { name: "R10", what: "two identical calls at once: one fresh, one replayed", steps: r10 },
     Case { name: "R11", what: "same id, two payloads at once: one accepted, one reused", steps: r11 },
-    Case { name: "R12", what: "wrong arguments, ids and targets: the right code, nothing written", steps: r12 },
+    Case {
+        name: "R12",
+        what: "wrong arguments, ids and targets: the right code, nothing written",
+        steps: r12,
+    },
 ];
 
 /// Row 1 of team-a, from version 1 to 2.

@@ -69,6 +69,10 @@ impl Source {
         connection.progress_handler(STEPS, Some(move || watched.passed()))?;
         let watched = deadline.clone();
         connection.authorizer(Some(move |asked: AuthContext<'_>| authorize(&watched, &asked.action)))?;
+        // A handler that hides an `ON CONFLICT ROLLBACK` goes on outside any transaction, where each of its statements
+        // would commit by itself. An application's own commit hook takes the place of this one.
+        let watched = deadline.clone();
+        connection.commit_hook(Some(move || watched.running()))?;
         if let Some(prepare) = &self.prepare {
             prepare(&mut connection)?;
         }
@@ -78,7 +82,10 @@ impl Source {
 
 /// The transaction is the ledger's: a handler that ended it would commit its neighbours' work, and its own without
 /// a receipt.
-#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else a statement does is the handler's business")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "whatever else a statement does is the handler's business"
+)]
 fn authorize(handler: &Deadline, action: &AuthAction<'_>) -> Authorization {
     let ours = match action {
         AuthAction::Transaction { .. } => true,

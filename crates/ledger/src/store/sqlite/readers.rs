@@ -21,7 +21,12 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn new(source: Source) -> Self {
-        Self { source, idle: Mutex::new(Vec::new()), generation: AtomicU64::new(0), doubt: AtomicBool::new(false) }
+        Self {
+            source,
+            idle: Mutex::new(Vec::new()),
+            generation: AtomicU64::new(0),
+            doubt: AtomicBool::new(false),
+        }
     }
 
     /// Is a commit in doubt?

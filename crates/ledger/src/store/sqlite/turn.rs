@@ -115,7 +115,9 @@ impl Receipts {
             return Err(Refusal::invalid_arguments(vec![FieldError::new("", problem)]).into());
         }
         if tx.is_autocommit() {
-            return Err(Fault::Misuse("the transaction ended before its receipt: a statement rolled it back"));
+            return Err(Fault::Misuse(
+                "the transaction ended before its receipt: a statement rolled it back",
+            ));
         }
         receipts::insert(tx, Key::from(call), reading, committed_at, &result)?;
         Ok(Reply {
