@@ -71,6 +71,17 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Accepts no more, and gives up what waits: its taker is gone.
+    pub(crate) fn abandon(&self) {
+        let left = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        self.arrived.notify_all();
+        drop(left);
+    }
+
     /// Accepts no more; what was accepted is still done.
     pub(crate) fn close(&self) {
         self.state().closed = true;

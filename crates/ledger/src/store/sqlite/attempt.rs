@@ -67,7 +67,9 @@ pub(super) fn attempt(
     match look(receipts, tx, call, handler)? {
         Seen::Answered(answer) => Ok(answer?),
         Seen::Fresh(reading) => {
+            tx.statement();
             let result = handler.write(tx, reading)?;
+            tx.statement();
             receipts.record(tx, call, reading, result, tx.now())
         }
     }
@@ -82,6 +84,7 @@ pub(super) fn look<'a>(
 ) -> Result<Seen<'a>, Fault> {
     let receipt = receipts::find(tx, Key::from(call))?;
     let rule = same_operation(receipt.as_ref(), call).map_or(Rule::Ordinary, Rule::Replay);
+    tx.statement();
     if !handler.access(tx, rule)? {
         return Err(Refusal::resource_unavailable().into());
     }
@@ -108,6 +111,7 @@ fn replay<'a>(
     result: &str,
 ) -> Result<Seen<'a>, Fault> {
     let reply = receipts.replay(call, committed, result);
+    tx.statement();
     let current = handler.current(tx)?;
     Ok(Seen::Answered(Ok(Reply { current, ..reply })))
 }

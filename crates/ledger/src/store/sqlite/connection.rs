@@ -2,16 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::tx::Deadline;
 use crate::fault::OpenError;
 
 /// Statements a connection keeps prepared; more than any server declares.
 const STATEMENTS: usize = 512;
+/// The savepoint of one call in a group; a handler may have others, not this one.
+pub(super) const SAVEPOINT: &str = "counterfoil";
 /// Virtual machine steps between two looks at the clock: some tens of microseconds.
 const STEPS: i32 = 10_000;
 
@@ -41,7 +44,7 @@ impl Source {
     pub(super) fn writer(&self) -> Result<Handle, OpenError> {
         let create = if self.create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
         let handle = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | create)?;
-        wal(&handle.connection)?;
+        wal(&handle.connection, self.lock_wait)?;
         handle.connection.pragma_update(None, "synchronous", "FULL")?;
         handle.connection.pragma_update(None, "foreign_keys", true)?;
         Ok(handle)
@@ -64,6 +67,12 @@ impl Source {
         let deadline = Deadline::default();
         let watched = deadline.clone();
         connection.progress_handler(STEPS, Some(move || watched.passed()))?;
+        let watched = deadline.clone();
+        connection.authorizer(Some(move |asked: AuthContext<'_>| authorize(&watched, &asked.action)))?;
+        // A handler that hides an `ON CONFLICT ROLLBACK` goes on outside any transaction, where each of its statements
+        // would commit by itself. An application's own commit hook takes the place of this one.
+        let watched = deadline.clone();
+        connection.commit_hook(Some(move || watched.running()))?;
         if let Some(prepare) = &self.prepare {
             prepare(&mut connection)?;
         }
@@ -71,7 +80,41 @@ impl Source {
     }
 }
 
-fn wal(connection: &Connection) -> Result<(), OpenError> {
-    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+/// The transaction is the ledger's: a handler that ended it would commit its neighbours' work, and its own without
+/// a receipt.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "whatever else a statement does is the handler's business"
+)]
+fn authorize(handler: &Deadline, action: &AuthAction<'_>) -> Authorization {
+    let ours = match action {
+        AuthAction::Transaction { .. } => true,
+        AuthAction::Savepoint { savepoint_name, .. } => savepoint_name.eq_ignore_ascii_case(SAVEPOINT),
+        _ => false,
+    };
+    if ours && handler.running() { Authorization::Deny } else { Authorization::Allow }
+}
+
+/// Between two tries to switch to WAL.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// SQLite does not wait for a lock here, so that the waiting is ours.
+fn wal(connection: &Connection, lock_wait: Duration) -> Result<(), OpenError> {
+    let since = Instant::now();
+    let mode = loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
+            Err(error) if locked(&error) && since.elapsed() < lock_wait => pause(),
+            done => break done?,
+        }
+    };
     if mode.eq_ignore_ascii_case("wal") { Ok(()) } else { Err(OpenError::NoWal(mode)) }
+}
+
+fn locked(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+#[expect(clippy::disallowed_methods, reason = "another program's lock cannot be waited for in any other way")]
+fn pause() {
+    std::thread::sleep(PAUSE);
 }

@@ -76,6 +76,9 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
+/// The way an answer comes back from the writer.
+type Answered<T> = oneshot::Receiver<Result<T, Refusal>>;
+
 /// How long a caller is asked to wait when the queue is full.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -102,6 +105,7 @@ impl Ledger {
             readers: Arc::clone(&readers),
             clock: Arc::clone(&receipts.clock),
             statement_time: options.statement_time,
+            epoch: receipts.epoch.clone(),
             handle: Some(handle),
         };
         let queue = Arc::new(Queue::new(options.queue));
@@ -172,6 +176,10 @@ impl Ledger {
     }
 
     fn reading<T>(&self, read: impl FnOnce(&Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+        if self.inner.readers.in_doubt() {
+            // Any work makes the writer open the database again, even work that nobody waits for.
+            drop(self.enqueue(true, |_: &Tx<'_>| Ok(())));
+        }
         let now = self.inner.receipts.clock.now();
         self.inner.readers.with(|handle| {
             let snapshot = handle.connection.unchecked_transaction()?;
@@ -199,13 +207,21 @@ impl Ledger {
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        match self.inner.queue.push(Box::new(Task { alone, work, verdict: None, answer })) {
-            Ok(()) => {}
-            Err(Rejected::Full | Rejected::Closed) => return Err(Refusal::busy(RETRY_AFTER)),
-        }
+        let answered = self.enqueue(alone, work)?;
         // The writer answers whatever it begins, unless it is torn down in the middle.
         answered.await.unwrap_or_else(|_| Err(Refusal::outcome_unknown(RETRY_AFTER)))
+    }
+
+    fn enqueue<T, F>(&self, alone: bool, work: F) -> Result<Answered<T>, Refusal>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        match self.inner.queue.push(Box::new(Task { alone, work, verdict: None, answer })) {
+            Ok(()) => Ok(answered),
+            Err(Rejected::Full | Rejected::Closed) => Err(Refusal::busy(RETRY_AFTER)),
+        }
     }
 
     /// Accepts no more writes, does those accepted, and closes the writer. Blocks until it is done.
@@ -222,6 +238,7 @@ impl Inner {
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ended = thread.join();
         }
+        self.readers.close();
     }
 }
 
@@ -231,12 +248,12 @@ impl Drop for Inner {
     }
 }
 
-/// Closes the queue however the writer ends, so that no call waits for nobody.
+/// Gives the queue up however the writer ends, so that no call waits for nobody.
 struct Closing(Arc<Queue<Box<dyn Work>>>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.abandon();
     }
 }
 

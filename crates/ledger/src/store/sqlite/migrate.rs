@@ -50,10 +50,11 @@ fn version(connection: &Connection) -> Result<i64, OpenError> {
         return Ok(0);
     }
     let version = meta(connection, "schema")?.ok_or(OpenError::Damaged("there is no schema version"))?;
-    version.parse().map_err(|_| OpenError::Damaged("the schema version is not a number"))
+    let version = version.parse().map_err(|_| OpenError::Damaged("the schema version is not a number"))?;
+    if version < 1 { Err(OpenError::Damaged("the schema version is less than one")) } else { Ok(version) }
 }
 
-fn epoch(connection: &Connection) -> Result<Epoch, OpenError> {
+pub(super) fn epoch(connection: &Connection) -> Result<Epoch, OpenError> {
     let epoch = meta(connection, "epoch")?.ok_or(OpenError::Damaged("there is no epoch"))?;
     Epoch::parse(&epoch).map_err(|_| OpenError::Damaged("the epoch is malformed"))
 }

@@ -1,7 +1,9 @@
 //! A small pool of connections that cannot write. A reader goes back only when nothing of its last use is left.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use rusqlite::ffi;
 
 use super::connection::{Handle, Source};
 
@@ -13,11 +15,28 @@ pub(super) struct Readers {
     idle: Mutex<Vec<(u64, Handle)>>,
     /// Raised when the database is reopened: readers of an earlier generation are closed, not kept.
     generation: AtomicU64,
+    /// A commit is in doubt: what a reader would see may not be on disk, so that none is lent.
+    doubt: AtomicBool,
 }
 
 impl Readers {
     pub(super) fn new(source: Source) -> Self {
-        Self { source, idle: Mutex::new(Vec::new()), generation: AtomicU64::new(0) }
+        Self {
+            source,
+            idle: Mutex::new(Vec::new()),
+            generation: AtomicU64::new(0),
+            doubt: AtomicBool::new(false),
+        }
+    }
+
+    /// Is a commit in doubt?
+    pub(super) fn in_doubt(&self) -> bool {
+        self.doubt.load(Ordering::SeqCst)
+    }
+
+    /// Says whether one is.
+    pub(super) fn doubt(&self, doubt: bool) {
+        self.doubt.store(doubt, Ordering::SeqCst);
     }
 
     /// Lends a reader, outside any transaction.
@@ -25,6 +44,9 @@ impl Readers {
         &self,
         read: impl FnOnce(&Handle) -> Result<T, rusqlite::Error>,
     ) -> Result<T, rusqlite::Error> {
+        if self.in_doubt() {
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None));
+        }
         let (generation, handle) = match self.idle().pop() {
             Some(reader) => reader,
             None => (self.generation.load(Ordering::SeqCst), self.source.reader()?),

@@ -4,8 +4,9 @@ use counterfoil_core::{
     Committed, Fingerprint, Issuer, Reading, Receipt, RequestId, Revision, Subject, Timestamp, ToolName,
     Windows, Workspace, decide,
 };
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, ErrorCode, Row};
 
+use super::error::describe;
 use super::tx::Tx;
 use crate::fault::Fault;
 use crate::key::Key;
@@ -115,7 +116,7 @@ pub(super) fn insert(
 ) -> Result<(), Fault> {
     let (workspace, issuer, subject, tool, id) = key_parameters(&key);
     let mut statement = connection.prepare_cached(INSERT)?;
-    statement.execute((
+    let inserted = statement.execute((
         workspace,
         issuer,
         subject,
@@ -126,8 +127,18 @@ pub(super) fn insert(
         reading.fingerprint.as_bytes().as_slice(),
         reading.intent.text(),
         result,
-    ))?;
-    Ok(())
+    ));
+    inserted.map(drop).map_err(fault_of_ours)
+}
+
+/// A constraint that refuses a receipt is none of the caller's: other arguments would not help.
+fn fault_of_ours(error: rusqlite::Error) -> Fault {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ConstraintViolation) => {
+            Fault::Broken(format!("a receipt was refused: {}", describe(&error)))
+        }
+        Some(_) | None => error.into(),
+    }
 }
 
 /// Records that `key` will never commit, unless it has: exactly one of the two, ever. `tx` must be able to write.
@@ -143,7 +154,8 @@ pub fn void(tx: &Tx<'_>, key: Key<'_>, windows: Windows) -> Result<Void, Fault> 
             None => {
                 let (workspace, issuer, subject, tool, id) = key_parameters(&key);
                 let mut statement = tx.prepare_cached(VOID)?;
-                statement.execute((workspace, issuer, subject, tool, id, tx.now().micros()))?;
+                let inserted = statement.execute((workspace, issuer, subject, tool, id, tx.now().micros()));
+                inserted.map_err(fault_of_ours)?;
                 Ok(Void::Voided)
             }
         },

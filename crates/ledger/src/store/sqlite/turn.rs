@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_core::{
-    Call, Committed, Decision, Epoch, Reading, Refusal, Reply, Timestamp, decide, limits,
+    Call, Committed, Decision, Epoch, FieldError, Reading, Refusal, Reply, Timestamp, decide, limits,
 };
 use rusqlite::{Connection, Transaction, TransactionState};
 
@@ -108,6 +108,16 @@ impl Receipts {
     ) -> Result<Reply, Fault> {
         if result.len() > self.result_limit {
             return Err(Refusal::result_too_large(self.result_limit).into());
+        }
+        let intent = reading.intent.text();
+        if intent.len() > limits::INTENT {
+            let problem = format!("are larger than {} bytes", limits::INTENT);
+            return Err(Refusal::invalid_arguments(vec![FieldError::new("", problem)]).into());
+        }
+        if tx.is_autocommit() {
+            return Err(Fault::Misuse(
+                "the transaction ended before its receipt: a statement rolled it back",
+            ));
         }
         receipts::insert(tx, Key::from(call), reading, committed_at, &result)?;
         Ok(Reply {

@@ -80,8 +80,14 @@ impl Deadline {
 
     fn set(&self, limit: Option<Duration>) {
         let micros = |limit: Duration| u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let at = limit.map_or(u64::MAX, |limit| self.elapsed().saturating_add(micros(limit)));
+        let within = |limit| self.elapsed().saturating_add(micros(limit)).min(u64::MAX - 1);
+        let at = limit.map_or(u64::MAX, within);
         self.at.store(at, Ordering::Relaxed);
+    }
+
+    /// Is a handler at work on the connection?
+    pub(super) fn running(&self) -> bool {
+        self.at.load(Ordering::Relaxed) != u64::MAX
     }
 
     pub(super) fn passed(&self) -> bool {

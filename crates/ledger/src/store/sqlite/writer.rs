@@ -2,21 +2,22 @@
 //!
 //! Nothing is answered before COMMIT, refusals and replays included: each may have seen a neighbour's row.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::Refusal;
+use counterfoil_core::{Epoch, Refusal};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::attempt::guarded;
 use super::connection::{Handle, Source};
 use super::error::{describe, refusal_of, refused_commit};
-use super::migrate::fence;
+use super::migrate::{epoch, fence};
 use super::readers::Readers;
 use super::tx::Tx;
 use crate::clock::Clock;
-use crate::fault::{Fault, internal};
+use crate::fault::{Fault, OpenError, internal};
 
 /// How long a caller is asked to wait before it asks again what a commit in doubt became.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -84,19 +85,43 @@ pub(super) struct Writer {
     pub readers: Arc<Readers>,
     pub clock: Arc<dyn Clock>,
     pub statement_time: Duration,
+    /// Of the history that was opened, and must be found again.
+    pub epoch: Epoch,
     /// `None` after a commit in doubt, until the database is open again.
     pub handle: Option<Handle>,
 }
 
+// Marked, so that no handler's text finds them in the cache of prepared statements, past the authorizer.
+const BEGIN: &str = "BEGIN IMMEDIATE -- counterfoil";
+const COMMIT: &str = "COMMIT -- counterfoil";
+const ROLLBACK: &str = "ROLLBACK -- counterfoil";
+const OPEN: &str = "SAVEPOINT counterfoil -- open";
+const UNDO: &str = "ROLLBACK TO counterfoil -- undo";
+const CLOSE: &str = "RELEASE counterfoil -- close";
+
 type Group = Vec<Box<dyn Work>>;
 
 impl Writer {
-    /// Runs and settles one group.
+    /// Runs and settles one group. Whatever panics here (the drop of a caller's closure, a clock), the writer goes on:
+    /// the group's unanswered callers are told that the outcome is unknown.
     pub(super) fn commit(&mut self, group: Group) {
+        if catch_unwind(AssertUnwindSafe(|| self.settle(group))).is_err() {
+            tracing::error!("the writer panicked: the database is opened anew");
+            self.close();
+        }
+    }
+
+    fn settle(&mut self, group: Group) {
+        if self.handle.is_none()
+            && let Err(refusal) = self.reopen()
+        {
+            tracing::warn!(code = refusal.code().as_str(), "the database cannot be opened again yet");
+        }
         let begun = group.into_iter().filter(|work| !work.abandoned());
         let (alone, together): (Group, Group) = begun.partition(|work| work.alone());
         self.together(together);
-        alone.into_iter().for_each(|work| self.single(work));
+        let waiting = |work: &Box<dyn Work>| !work.abandoned();
+        alone.into_iter().filter(waiting).for_each(|work| self.single(work));
     }
 
     fn together(&mut self, mut group: Group) {
@@ -143,15 +168,15 @@ impl Writer {
     /// False if the transaction is no longer there: an error inside it may have ended it
     /// (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK)`, an interrupt), and a savepoint now would commit by itself.
     fn in_savepoint(&self, work: &mut dyn Work) -> bool {
-        if self.say("SAVEPOINT counterfoil").is_err() {
+        if self.say(OPEN).is_err() {
             return false;
         }
         let keep = self.run(work);
         if !self.in_transaction() {
             return false;
         }
-        let undone = keep || self.say("ROLLBACK TO counterfoil").is_ok();
-        undone && self.say("RELEASE counterfoil").is_ok()
+        let undone = keep || self.say(UNDO).is_ok();
+        undone && self.say(CLOSE).is_ok()
     }
 
     fn run(&self, work: &mut dyn Work) -> bool {
@@ -165,17 +190,17 @@ impl Writer {
         if self.handle.is_none() {
             self.reopen()?;
         }
-        self.say("BEGIN IMMEDIATE").map_err(|error| {
+        self.say(BEGIN).map_err(|error| {
             let refusal = refusal_of(&error);
             if !refused_commit(&error) {
-                self.close();
+                self.handle = None;
             }
             refusal
         })
     }
 
     fn end(&mut self) -> End {
-        match self.say("COMMIT") {
+        match self.say(COMMIT) {
             Ok(()) => End::Committed,
             Err(error) if refused_commit(&error) => {
                 self.roll_back();
@@ -193,8 +218,8 @@ impl Writer {
     }
 
     fn roll_back(&mut self) {
-        if self.in_transaction() && self.say("ROLLBACK").is_err() {
-            self.close();
+        if self.in_transaction() && self.say(ROLLBACK).is_err() {
+            self.handle = None;
         }
     }
 
@@ -211,16 +236,30 @@ impl Writer {
 
     /// Forgets every connection: what they hold of the log may not be what is on disk.
     fn close(&mut self) {
+        self.readers.doubt(true);
         self.handle = None;
         self.readers.close();
     }
 
     fn reopen(&mut self) -> Result<(), Refusal> {
-        let opened = self.source.writer().map_err(|error| internal(&error.to_string()))?;
+        // What was there must still be there: a new, empty file would have no receipts.
+        self.source.create = false;
+        let opened = self.source.writer().map_err(unopened)?;
+        if epoch(&opened.connection).map_err(unopened)? != self.epoch {
+            return Err(internal("the database was replaced by another history: start anew"));
+        }
         fence(&opened.connection).map_err(|error| refusal_of(&error))?;
+        self.readers.doubt(false);
         tracing::info!("the database is open again");
         self.handle = Some(opened);
         Ok(())
+    }
+}
+
+fn unopened(error: OpenError) -> Refusal {
+    match error {
+        OpenError::Database(error) => refusal_of(&error),
+        other => internal(&other.to_string()),
     }
 }
 
