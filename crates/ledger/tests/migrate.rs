@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeSet;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Barrier};
+
+use std::time::Duration;
 
 use counterfoil::OpenError;
 use counterfoil::sqlite::{Ledger, Options, Receipts, Turn};
@@ -112,7 +114,7 @@ fn an_application_s_database_is_left_as_it_was() {
     let ledger = open(&database).unwrap();
     assert_eq!(dump(&database.connect()), before);
     let handler = SetInterval::new(call(Who::Alice, &set_interval("edit-42", 1, 1, 30)));
-    block_on(ledger.perform(std::sync::Arc::clone(&handler.call), handler)).unwrap();
+    block_on(ledger.perform(Arc::clone(&handler.call), handler)).unwrap();
     drop(ledger);
     database.execute("UPDATE automations SET interval_minutes = 15, version = 1 WHERE id = 1");
     assert_eq!(dump(&database.connect()), before);
@@ -120,6 +122,15 @@ fn an_application_s_database_is_left_as_it_was() {
                 WHERE type = 'table' AND name LIKE 'counterfoil_%' ORDER BY name)";
     let tables: String = database.connect().query_row(ours, [], |row| row.get(0)).unwrap();
     assert_eq!(tables, "counterfoil_contracts,counterfoil_meta,counterfoil_receipts");
+}
+
+/// Lets the other thread end, however this one does.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The application goes on writing on its own connection while the ledger is opened, used and closed, and neither
@@ -130,32 +141,34 @@ fn an_application_that_goes_on_writing_is_lived_with() {
     database.execute(APPLICATION);
     let (stop, written) = (AtomicBool::new(false), AtomicI64::new(0));
     std::thread::scope(|scope| {
+        let stopping = Stopping(&stop);
         scope.spawn(|| {
             let connection = database.connect();
             while !stop.load(Ordering::SeqCst) {
                 connection.execute("INSERT INTO ticks VALUES (1)", []).unwrap();
                 written.fetch_add(1, Ordering::SeqCst);
+                std::thread::yield_now();
             }
         });
         let more = |than: i64| {
             while written.load(Ordering::SeqCst) <= than {
-                std::thread::yield_now()
+                std::thread::yield_now();
             }
         };
         more(0);
-        for round in 0..20 {
-            let ledger = open(&database).unwrap();
-            let handler =
-                SetInterval::new(call(Who::Alice, &set_interval(&format!("edit-{round}"), 1, 1 + round, 30)));
-            let answer =
-                Answer::from(block_on(ledger.perform(std::sync::Arc::clone(&handler.call), handler)));
+        for round in 0..5 {
+            let options = Options { lock_wait: Duration::from_secs(60), ..Options::default() };
+            let ledger = Ledger::open(database.path(), options).unwrap();
+            let ask = set_interval(&format!("edit-{round}"), 1, 1 + round, 30);
+            let handler = SetInterval::new(call(Who::Alice, &ask));
+            let answer = Answer::from(block_on(ledger.perform(Arc::clone(&handler.call), handler)));
             assert!(!answer.done().replayed);
             more(written.load(Ordering::SeqCst));
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(stopping);
     });
     assert_eq!(database.count("SELECT count(*) FROM ticks"), written.into_inner());
-    assert_eq!((database.row(1).unwrap().version, database.receipts()), (21, 20));
+    assert_eq!((database.row(1).unwrap().version, database.receipts()), (6, 5));
 }
 
 /// The form in which the caller owns connection and transaction.

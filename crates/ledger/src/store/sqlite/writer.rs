@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::attempt::guarded;
-use super::connection::{Handle, Source};
+use super::connection::{Handle, Source, locked, patiently};
 use super::error::{describe, refusal_of, refused_commit};
 use super::migrate::{epoch, fence};
 use super::readers::Readers;
@@ -190,7 +190,8 @@ impl Writer {
         if self.handle.is_none() {
             self.reopen()?;
         }
-        self.say(BEGIN).map_err(|error| {
+        let begun = patiently(self.source.lock_wait, locked, || self.say(BEGIN));
+        begun.map_err(|error| {
             let refusal = refusal_of(&error);
             if !refused_commit(&error) {
                 self.handle = None;
@@ -248,7 +249,8 @@ impl Writer {
         if epoch(&opened.connection).map_err(unopened)? != self.epoch {
             return Err(internal("the database was replaced by another history: start anew"));
         }
-        fence(&opened.connection).map_err(|error| refusal_of(&error))?;
+        let fenced = patiently(self.source.lock_wait, locked, || fence(&opened.connection));
+        fenced.map_err(|error| refusal_of(&error))?;
         self.readers.doubt(false);
         tracing::info!("the database is open again");
         self.handle = Some(opened);
