@@ -1,2 +1,60 @@
 //! The `counterfoil` command: argument parsing and wiring only.
-fn main() {}
+
+mod check;
+mod receipts;
+mod serve;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tool calls that are safe to retry.
+///
+/// One TOML file declares tools over your own SQL database; every write leaves a receipt in the same transaction, so
+/// that a retry gets the committed result back and nothing runs twice.
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the tools of a config over MCP
+    #[command(
+        after_help = "Examples:\n  counterfoil serve counterfoil.toml\n  counterfoil serve counterfoil.toml --listen 127.0.0.1:9000\n  counterfoil serve counterfoil.toml --stdio\n\nExit codes: 0 shut down cleanly, 1 the config has errors, 2 wrong arguments, 3 could not serve."
+    )]
+    Serve(serve::Arguments),
+    /// Hold a config against its database and show all that is wrong with it
+    #[command(
+        after_help = "Example:\n  counterfoil check counterfoil.toml\n\nExit codes: 0 it can be served (there may be warnings), 1 it has errors, 2 wrong arguments."
+    )]
+    Check {
+        /// The config
+        config: PathBuf,
+    },
+    /// What became of operations
+    #[command(subcommand)]
+    Receipts(receipts::Command),
+    /// Bearer tokens
+    #[command(subcommand)]
+    Token(token::Command),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Check { config } => check::check(&config),
+        Command::Receipts(command) => receipts::run(&command),
+        Command::Token(command) => token::run(&command),
+    };
+    outcome.unwrap_or_else(|error| {
+        // Every cause on its own: an error never repeats its source.
+        let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+        eprintln!("counterfoil: {}", causes.join(": "));
+        ExitCode::from(3)
+    })
+}

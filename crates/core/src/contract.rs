@@ -240,9 +240,9 @@ fn present<'a>(
     sources: &'a Sources,
 ) -> impl Iterator<Item = Result<String, String>> + 'a {
     let values = [argument, sources.meta.as_ref(), sources.member.as_ref()].into_iter().flatten();
-    let texts = values.map(|value| match value {
-        Value::String(text) => Ok(text.to_string()),
-        other => Err(format!("must be a string, not {}", other.kind())),
+    let texts = values.map(|value| {
+        let text = value.as_str().map(str::to_owned);
+        text.ok_or_else(|| format!("must be a string, not {}", value.kind()))
     });
     texts.chain(header(&sources.headers))
 }

@@ -56,13 +56,14 @@ fn kept<'c, 'r>(committed: &'r Committed, call: &'c Call, now: Timestamp) -> Dec
 }
 
 fn absent<'c, 'r>(call: &'c Call, now: Timestamp) -> Decision<'c, 'r> {
+    // First, because where the fact may be gone nobody can say "not committed so far".
+    if let Some(refusal) = dated(&call.request_id, call.windows.remember, now) {
+        return Decision::Refuse(refusal);
+    }
     match &call.fresh {
         Fresh::Pinned => Decision::Refuse(Refusal::revision_retired()),
         Fresh::Misfit(_, verdict) => Decision::Refuse((**verdict).clone()),
-        Fresh::Live(reading) => match dated(&call.request_id, call.windows.remember, now) {
-            Some(refusal) => Decision::Refuse(refusal),
-            None => Decision::Fresh(reading),
-        },
+        Fresh::Live(reading) => Decision::Fresh(reading),
     }
 }
 

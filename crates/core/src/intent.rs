@@ -52,9 +52,10 @@ impl Intent {
     /// # Errors
     /// As [`Intent::of`].
     pub fn of_json(value: &Value) -> Result<Self, String> {
-        let mut text = String::new();
-        free(value, &mut text).map_err(String::from)?;
-        Ok(Self::new(text, Vec::new()))
+        free(value).map_err(|faults| {
+            let fault = faults.first().map(|fault| format!("{} {}", fault.pointer, fault.message));
+            fault.unwrap_or_default().trim_start().to_owned()
+        })
     }
 
     /// The canonical text, byte for byte what is stored and hashed.

@@ -10,6 +10,7 @@ pub mod intent;
 pub mod json;
 pub mod limits;
 mod number;
+mod pages;
 pub mod receipt;
 pub mod refusal;
 pub mod reply;

@@ -22,6 +22,8 @@ pub const NESTING: usize = 64;
 pub const VALUES: usize = 50_000;
 /// Most faulty fields named in one `invalid_arguments`.
 pub const FIELD_ERRORS: usize = 32;
+/// Longest JSON pointer in a refusal, in bytes.
+pub const POINTER: usize = 512;
 /// Calls that may wait for the writer unless configured.
 pub const QUEUE: usize = 1024;
 /// Largest regular expression of a schema, in bytes of its compiled form.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::json::write_string;
+use crate::limits;
 use crate::time::Timestamp;
 
 /// Why a try was refused. Stable on the wire; matched without a wildcard.
@@ -201,10 +202,14 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// A fault at `pointer`.
+    /// A fault at `pointer`. A pointer beyond bounds is cut to the nearest enclosing value that can be named:
+    /// a caller chooses its own member names, and must not choose the size of the refusal.
     #[must_use]
     pub fn new(pointer: &str, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.to_owned(), message: message.into() }
+        let head = pointer.as_bytes().get(..=limits::POINTER);
+        let end = head.map(|head| head.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+        let cut = end.map_or(pointer, |end| &pointer[..end]);
+        Self { pointer: cut.to_owned(), message: message.into() }
     }
 }
 
@@ -215,12 +220,12 @@ impl FieldError {
 #[error("{code}: {message}")]
 pub struct Refusal {
     code: Code,
-    message: String,
+    message: Box<str>,
     operation: Option<Operation>,
     retry_after: Option<Duration>,
     current: Option<Box<str>>,
     fields: Vec<FieldError>,
-    correlation_id: Option<String>,
+    correlation_id: Option<Box<str>>,
 }
 
 /// Said wherever the advice is a new id.
@@ -230,7 +235,7 @@ impl Refusal {
     fn new(code: Code, operation: impl Into<Option<Operation>>, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: message.into().into(),
             operation: operation.into(),
             retry_after: None,
             current: None,
@@ -297,7 +302,9 @@ impl Refusal {
     /// A call pinned to a retired revision has no receipt to replay.
     #[must_use]
     pub fn revision_retired() -> Self {
-        let message = "This revision of the tool is retired: it replays earlier results and runs nothing new. Read the current state and call the tool without pinning, under a new request_id.";
+        let message = format!(
+            "This revision of the tool is retired: it replays earlier results and runs nothing new. Read the current state and call the tool without pinning, under a new request_id. {VOID_FIRST}"
+        );
         Self::new(Code::RevisionChanged, Operation::NotCommittedSoFar, message)
     }
 
@@ -385,7 +392,7 @@ impl Refusal {
     pub fn internal(correlation_id: impl Into<String>) -> Self {
         let message = "Something went wrong in the server. Send the same call again, with the same request_id and arguments; if it persists, give the operator the correlation id.";
         let refusal = Self::new(Code::Internal, Operation::Unknown, message);
-        Self { correlation_id: Some(correlation_id.into()), ..refusal }
+        Self { correlation_id: Some(correlation_id.into().into()), ..refusal }
     }
 
     /// The same refusal for a read, which has no operation.

@@ -14,7 +14,6 @@ use regex::Regex;
 
 use crate::intent::Intent;
 use crate::json::{self, Value};
-use crate::number;
 use crate::refusal::FieldError;
 
 pub use compile::SchemaError;
@@ -95,7 +94,7 @@ impl Schema {
         self.object().map(|object| object.properties.iter()).into_iter().flatten().map(|p| &*p.name)
     }
 
-    /// The top-level member `name` can hold a value when it is left out or null.
+    /// Does the schema declare the top-level member `name`?
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.members().any(|member| member == name)
@@ -206,56 +205,11 @@ impl Object {
 
 /// Writes a value that no schema types: integers where they are spelled as such, doubles otherwise, and the two
 /// never alike (`1` and `1.0` differ).
-pub(crate) fn free(value: &Value, out: &mut String) -> Result<(), &'static str> {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Boolean(true) => out.push_str("true"),
-        Value::Boolean(false) => out.push_str("false"),
-        Value::Number(spelling) => free_number(spelling, out)?,
-        Value::String(text) => json::write_string(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (at, item) in items.iter().enumerate() {
-                separate(at, out);
-                free(item, out)?;
-            }
-            out.push(']');
-        }
-        Value::Object(members) => free_object(members, out)?,
-    }
-    Ok(())
+pub(crate) fn free(value: &Value) -> Result<Intent, Vec<FieldError>> {
+    read::untyped(value)
 }
 
-fn free_number(spelling: &str, out: &mut String) -> Result<(), &'static str> {
-    if number::spelled_whole(spelling) {
-        let _infallible = write!(out, "{}", number::integer(spelling)?);
-        return Ok(());
-    }
-    let text = number::shortest(number::double(spelling)?);
-    let whole = number::spelled_whole(&text);
-    out.push_str(&text);
-    if whole {
-        out.push_str(".0");
-    }
-    Ok(())
-}
-
-fn free_object(members: &[(Box<str>, Value)], out: &mut String) -> Result<(), &'static str> {
-    let mut sorted: Vec<_> = members.iter().collect();
-    sorted.sort_by(|(a, _), (b, _)| json::member_order(a, b));
-    out.push('{');
-    for (at, (name, value)) in sorted.into_iter().enumerate() {
-        separate(at, out);
-        json::write_string(out, name);
-        out.push(':');
-        free(value, out)?;
-    }
-    out.push('}');
-    Ok(())
-}
-
-fn separate(at: usize, out: &mut String) {
-    if at > 0 {
-        out.push(',');
-    }
+/// One step of a JSON pointer (RFC 6901, section 3).
+fn step(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }

@@ -16,8 +16,16 @@ impl Timestamp {
 
     /// From microseconds since 1970; out-of-range values are clamped to the years 0000 to 9999.
     #[must_use]
-    pub fn from_micros(micros: i64) -> Self {
-        Self(micros.clamp(*Self::RANGE.start(), *Self::RANGE.end()))
+    pub const fn from_micros(micros: i64) -> Self {
+        let (first, last) = (*Self::RANGE.start(), *Self::RANGE.end());
+        // `Ord::clamp` is not const.
+        Self(if micros < first {
+            first
+        } else if micros > last {
+            last
+        } else {
+            micros
+        })
     }
 
     /// From milliseconds since 1970, as UUIDv7 and ULID carry them.

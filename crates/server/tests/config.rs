@@ -3,6 +3,8 @@
 //! `UPDATE_EXPECT=1 cargo test -p counterfoil-server --test config` writes the pictures anew; look at them before
 //! they are committed: they are what a newcomer reads.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its own files has failed")]
+
 use std::path::Path;
 
 use counterfoil_server::config::{self, Config, Kind};
@@ -20,7 +22,11 @@ fn check(path: &Path) -> Result<(), String> {
         std::fs::write(&expected, &picture).unwrap();
     }
     let expected = std::fs::read_to_string(&expected).unwrap_or_default();
-    if picture == expected { Ok(()) } else { Err(format!("{name}: expected\n{expected}\nand got\n{picture}")) }
+    if picture == expected {
+        Ok(())
+    } else {
+        Err(format!("{name}: expected\n{expected}\nand got\n{picture}"))
+    }
 }
 
 /// What a config without mistakes was understood to say.
@@ -43,7 +49,11 @@ fn understood(config: &Config) -> String {
         out.push_str(&format!("{input:#}\n"));
         if let Kind::Write(write) = &tool.kind {
             for retired in &write.retired {
-                out.push_str(&format!("{} is retired: {}\n", retired.revision.value, retired.input.json_schema()));
+                out.push_str(&format!(
+                    "{} is retired: {}\n",
+                    retired.revision.value,
+                    retired.input.json_schema()
+                ));
             }
         }
     }
@@ -70,10 +80,26 @@ fn pictures_are_coloured_on_request_only() {
 
 #[test]
 fn spans_reach_into_statements() {
-    let text = "[database]\nurl = 'sqlite:a.db'\n[tools.t]\nscope = 's'\nread = \"\"\"\n  SELECT :oops\"\"\"\n";
+    let text =
+        "[database]\nurl = 'sqlite:a.db'\n[tools.t]\nscope = 's'\nread = \"\"\"\n  SELECT :oops\"\"\"\n";
     let config = config::parse("c.toml", text).unwrap();
     let Kind::Read(read) = &config.tools[0].kind else { panic!("not a read") };
     let at = read.sql.find(":oops").unwrap();
     let span = config.source.inside(&read.sql.span, &read.sql, at..at + 5);
     assert_eq!(&text[span], ":oops");
+}
+
+/// A half-typed file is what an editor's author checks most often: no cut and no lost line may panic, in the
+/// reading or in the drawing.
+#[test]
+fn every_damaged_config_is_answered() {
+    let whole = include_str!("config/everything.toml").replace("Queue", "Käufe 🎟");
+    let lines: Vec<&str> = whole.lines().collect();
+    let cut = whole.char_indices().map(|(at, _)| whole[..at].to_owned());
+    let without = (0..lines.len()).map(|gone| [&lines[..gone], &lines[gone + 1..]].concat().join("\r\n"));
+    for text in cut.chain(without) {
+        if let Err(report) = config::parse("c.toml", &text) {
+            assert!(report.errors() > 0 && report.coloured().contains("c.toml"), "{text}");
+        }
+    }
 }

@@ -2,15 +2,15 @@
 
 use regex::RegexBuilder;
 
-use super::{Kind, Node, NumberBounds, Object, Property, read};
+use super::{Kind, Node, NumberBounds, Object, Property, read, step};
 use crate::json::{Value, member_order};
 use crate::{limits, number};
 
 /// A place of a schema and what is wrong there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{pointer}: {message}")]
+#[error("{}: {message}", if pointer.is_empty() { "the schema" } else { pointer })]
 pub struct SchemaError {
-    /// JSON pointer into the schema.
+    /// JSON pointer (RFC 6901) into the schema; empty for the whole of it.
     pub pointer: String,
     /// What is wrong, and what to write instead.
     pub message: String,
@@ -18,8 +18,7 @@ pub struct SchemaError {
 
 impl SchemaError {
     pub(super) fn new(pointer: &str, message: impl Into<String>) -> Self {
-        let pointer = if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() };
-        Self { pointer, message: message.into() }
+        Self { pointer: pointer.to_owned(), message: message.into() }
     }
 }
 
@@ -47,9 +46,11 @@ fn type_of(schema: &Value, at: &str) -> Compiled<(String, bool)> {
     match schema.get("type") {
         Some(Value::String(name)) if **name != *"null" => Ok((name.to_string(), false)),
         Some(Value::Array(names)) => {
-            let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+            let names: Vec<Option<&str>> = names.iter().map(Value::as_str).collect();
             match names.as_slice() {
-                [name, "null"] | ["null", name] if *name != "null" => Ok(((*name).to_owned(), true)),
+                [Some(name), Some("null")] | [Some("null"), Some(name)] if *name != "null" => {
+                    Ok(((*name).to_owned(), true))
+                }
                 _ => Err(wrong()),
             }
         }
@@ -120,14 +121,17 @@ fn count(schema: &Value, name: &str, at: &str) -> Compiled<Option<usize>> {
 }
 
 fn integer(schema: &Value, at: &str) -> Compiled<Kind> {
-    let above = whole(schema, "exclusiveMinimum", at)?.map(|bound| bound.saturating_add(1));
-    let below = whole(schema, "exclusiveMaximum", at)?.map(|bound| bound.saturating_sub(1));
-    let least = whole(schema, "minimum", at)?.into_iter().chain(above).max();
-    let most = whole(schema, "maximum", at)?.into_iter().chain(below).min();
+    let none = || SchemaError::new(at, "no integer fits between these bounds");
+    let moved = |name, by| match whole(schema, name, at)? {
+        Some(bound) => bound.checked_add(by).map(Some).ok_or_else(none),
+        None => Ok(None),
+    };
+    let least = whole(schema, "minimum", at)?.into_iter().chain(moved("exclusiveMinimum", 1)?).max();
+    let most = whole(schema, "maximum", at)?.into_iter().chain(moved("exclusiveMaximum", -1)?).min();
     if let (Some(least), Some(most)) = (least, most)
         && least > most
     {
-        return Err(SchemaError::new(at, "no integer fits between these bounds"));
+        return Err(none());
     }
     Ok(Kind::Integer { least, most })
 }
@@ -157,7 +161,7 @@ fn object(schema: &Value, at: &str) -> Compiled<Object> {
         None => {}
         Some(Value::Object(members)) => {
             for (name, schema) in members {
-                let node = node(schema, &format!("{at}/properties/{name}"))?;
+                let node = node(schema, &format!("{at}/properties/{}", step(name)))?;
                 let required = required.contains(&&**name) && node.default.is_none();
                 properties.push(Property { name: name.clone(), required, node });
             }
@@ -202,4 +206,52 @@ fn written(node: &Node, value: &Value, at: &str) -> Compiled<String> {
         let first = errors.first().map_or("does not fit", |e| e.message.as_str());
         SchemaError::new(at, format!("a declared value does not fit its own schema: it {first}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::json;
+    use crate::schema::Schema;
+
+    #[test]
+    fn schemas_outside_the_subset_are_refused_with_their_place() {
+        let cases = [
+            (r#"{"type":"string"}"#, ""),
+            (r#"{"type":["object","null"]}"#, ""),
+            (r#"[]"#, ""),
+            (r#"{"type":"object","$ref":"x"}"#, ""),
+            (r#"{"type":"object","properties":{"a":{}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":["string","integer"]}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":["string",5,"null"]}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":"null"}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a/b":{"type":"text"}}}"#, "/properties/a~1b"),
+            (r#"{"type":"object","properties":{"a":{"type":"array"}}}"#, "/properties/a"),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"array","items":{"anyOf":[]}}}}"#,
+                "/properties/a/items",
+            ),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","minimum":2,"maximum":1}}}"#,
+                "/properties/a",
+            ),
+            (r#"{"type":"object","properties":{"a":{"type":"integer","minimum":0.5}}}"#, "/properties/a"),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMinimum":9223372036854775807}}}"#,
+                "/properties/a",
+            ),
+            (
+                r#"{"type":"object","properties":{"a":{"type":"integer","exclusiveMaximum":-9223372036854775808}}}"#,
+                "/properties/a",
+            ),
+            (r#"{"type":"object","properties":{"a":{"type":"integer","default":"1"}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":"string","enum":[]}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":"string","pattern":"(?=a)"}}}"#, "/properties/a"),
+            (r#"{"type":"object","properties":{"a":{"type":"string","minLength":-1}}}"#, "/properties/a"),
+            (r#"{"type":"object","required":["a"]}"#, ""),
+        ];
+        for (text, pointer) in cases {
+            let value = json::parse(text.as_bytes(), json::Bounds::default()).unwrap();
+            assert_eq!(Schema::compile(&value).unwrap_err().pointer, pointer, "{text}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Kind, Node, NumberBounds, Object, free, separate};
+use super::{Kind, Node, NumberBounds, Object, step};
 use crate::intent::{Argument, Intent};
 use crate::json::{self, Value, member_order};
 use crate::refusal::FieldError;
@@ -10,13 +10,22 @@ use crate::{limits, number};
 
 /// Reads a tool's arguments.
 pub(super) fn intent(root: &Node, value: &Value) -> Result<Intent, Vec<FieldError>> {
-    let mut pass = Pass::default();
-    pass.node(root, value);
-    let text = pass.finish()?;
-    if text.len() > limits::INTENT {
-        return Err(vec![FieldError::new("", format!("must be at most {} bytes", limits::INTENT))]);
-    }
+    let text = bounded(canonical(root, value)?)?;
     Ok(Intent::new(text, arguments(root, value)))
+}
+
+/// Reads a value that no schema types.
+pub(super) fn untyped(value: &Value) -> Result<Intent, Vec<FieldError>> {
+    let mut pass = Pass::default();
+    pass.free(value);
+    Ok(Intent::new(bounded(pass.finish()?)?, Vec::new()))
+}
+
+fn bounded(text: String) -> Result<String, Vec<FieldError>> {
+    if text.len() <= limits::INTENT {
+        return Ok(text);
+    }
+    Err(vec![FieldError::new("", format!("must be at most {} bytes in canonical form", limits::INTENT))])
 }
 
 /// Writes one value that must fit `node`.
@@ -45,23 +54,25 @@ impl Pass {
         }
     }
 
-    fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+    fn within<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.pointer.len();
         self.pointer.push('/');
-        // RFC 6901, section 3.
-        self.pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        self.pointer.push_str(&step(name));
         let got = read(self);
         self.pointer.truncate(length);
         got
     }
 
     fn node(&mut self, node: &Node, value: &Value) {
-        let start = self.out.len();
-        match value {
-            Value::Null if node.nullable => self.out.push_str("null"),
-            value => self.typed(&node.kind, value),
+        let (start, faults) = (self.out.len(), self.errors.len());
+        if node.nullable && matches!(value, Value::Null) {
+            self.out.push_str("null");
+        } else {
+            self.typed(&node.kind, value);
         }
+        // What is faulty already has no canonical text that could be listed.
         if let Some(allowed) = &node.allowed
+            && self.errors.len() == faults
             && !allowed.iter().any(|text| *text == self.out[start..])
         {
             self.wrong("must be one of the listed values");
@@ -70,9 +81,7 @@ impl Pass {
 
     fn typed(&mut self, kind: &Kind, value: &Value) {
         match (kind, value) {
-            (Kind::Boolean, Value::Boolean(value)) => {
-                self.out.push_str(if *value { "true" } else { "false" });
-            }
+            (Kind::Boolean, Value::Boolean(value)) => self.boolean(*value),
             (Kind::Integer { least, most }, Value::Number(spelling)) => self.integer(*least, *most, spelling),
             (Kind::Number(bounds), Value::Number(spelling)) => self.number(bounds, spelling),
             (Kind::String { least, most, pattern }, Value::String(text)) => {
@@ -138,12 +147,26 @@ impl Pass {
     }
 
     fn array(&mut self, items: &Node, values: &[Value]) {
+        self.list(values, |pass, value| pass.node(items, value));
+    }
+
+    fn list(&mut self, values: &[Value], read: impl Fn(&mut Self, &Value)) {
         self.out.push('[');
         for (at, value) in values.iter().enumerate() {
-            separate(at, &mut self.out);
-            self.within(&at.to_string(), |pass| pass.node(items, value));
+            // A few bytes of items can stand for many bytes of defaults: stop as soon as the bound is passed.
+            if self.out.len() > limits::INTENT {
+                break;
+            }
+            self.separate(at);
+            self.within(&at.to_string(), |pass| read(pass, value));
         }
         self.out.push(']');
+    }
+
+    fn separate(&mut self, written: usize) {
+        if written > 0 {
+            self.out.push(',');
+        }
     }
 
     fn object(&mut self, object: &Object, members: &[(Box<str>, Value)]) {
@@ -192,7 +215,7 @@ impl Pass {
     }
 
     fn name(&mut self, written: &mut usize, name: &str) {
-        separate(*written, &mut self.out);
+        self.separate(*written);
         *written += 1;
         json::write_string(&mut self.out, name);
         self.out.push(':');
@@ -200,9 +223,35 @@ impl Pass {
 
     fn unnamed_member(&mut self, written: &mut usize, name: &str, value: &Value) {
         self.name(written, name);
-        if let Err(problem) = free(value, &mut self.out) {
-            self.within(name, |pass| pass.wrong(problem));
+        self.within(name, |pass| pass.free(value));
+    }
+
+    /// A value that no schema types.
+    fn free(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.out.push_str("null"),
+            Value::Boolean(value) => self.boolean(*value),
+            Value::Number(spelling) => self.free_number(spelling),
+            Value::String(text) => json::write_string(&mut self.out, text),
+            Value::Array(values) => self.list(values, Self::free),
+            Value::Object(members) => self.object(&Object { properties: Vec::new(), open: true }, members),
         }
+    }
+
+    /// Typed by its spelling, and written so that reading it again finds the same type.
+    fn free_number(&mut self, spelling: &str) {
+        if number::spelled_whole(spelling) {
+            return self.integer(None, None, spelling);
+        }
+        let start = self.out.len();
+        self.number(&NumberBounds::default(), spelling);
+        if number::spelled_whole(&self.out[start..]) {
+            self.out.push_str(".0");
+        }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.out.push_str(if value { "true" } else { "false" });
     }
 }
 

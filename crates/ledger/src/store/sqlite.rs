@@ -5,6 +5,7 @@
 
 mod attempt;
 mod connection;
+mod contracts;
 mod error;
 mod ledger;
 mod migrate;
@@ -18,6 +19,7 @@ pub(crate) use error::refusal_of;
 
 pub use attempt::{Handler, Rule};
 pub use connection::Prepare;
+pub use contracts::pin_contract;
 pub use ledger::{Ledger, Options};
 pub use receipts::{Filter, Record, State, Void, find_record, list, void};
 pub use turn::{Permit, Receipts, Turn};

@@ -62,7 +62,10 @@ pub(super) fn auth(report: &mut Report, mut table: Table<'_>) -> Option<Auth> {
     let membership = table.optional("membership");
     let membership = maybe(report, membership, text);
     let tokens = table.optional("token");
-    let tokens = maybe(report, tokens, |report, node| every(report, node, token));
+    let mut names = Names::default();
+    let tokens = maybe(report, tokens, |report, node| {
+        every(report, node, |report, node| token(report, node, &mut names))
+    });
     let stdio = table.optional("stdio");
     let stdio = maybe(report, stdio, |report, node| {
         let mut table = Table::open(report, node, "`[auth.stdio]`")?;
@@ -74,23 +77,17 @@ pub(super) fn auth(report: &mut Report, mut table: Table<'_>) -> Option<Auth> {
         unsupported(node, "`[[auth.jwt]]`", "use `[[auth.token]]`, which needs no identity provider")
     });
     table.finish(report);
-    let tokens = tokens?.unwrap_or_default();
-    once(report, &tokens);
-    Some(Auth { membership: membership?, tokens, stdio: stdio? })
+    Some(Auth { membership: membership?, tokens: tokens?.unwrap_or_default(), stdio: stdio? })
 }
 
-fn once(report: &mut Report, tokens: &[Token]) {
-    let mut names = Names::default();
-    for token in tokens {
-        let hash: String = token.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        names.add(report, &hash, &token.sha256.span, || "the same token is given twice".to_owned());
-    }
-}
-
-fn token(report: &mut Report, node: &Node<'_>) -> Option<Token> {
+fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Token> {
     let mut table = Table::open(report, node, "`[[auth.token]]`")?;
     let sha256 = table.required("sha256", "`counterfoil token new` makes a token and prints its hash");
     let sha256 = sha256.and_then(|node| parsed(report, &node, hash));
+    if let Some(sha256) = &sha256 {
+        let digits: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        names.add(report, &digits, &sha256.span, || "the same token is given twice".to_owned());
+    }
     let credentials = credentials(report, &mut table);
     table.finish(report);
     Some(Token { sha256: sha256?, credentials: credentials? })
@@ -128,7 +125,8 @@ fn credentials(report: &mut Report, table: &mut Table<'_>) -> Option<Credentials
 
 fn scopes(report: &mut Report, node: &Node<'_>) -> Option<Vec<Spanned<Scope>>> {
     if node.value().is_str() {
-        report.push(node.mismatch("a list").help("write `scopes = [\"…\", \"…\"]`, one string for each scope"));
+        report
+            .push(node.mismatch("a list").help("write `scopes = [\"…\", \"…\"]`, one string for each scope"));
         return None;
     }
     if list(report, node)?.is_empty() {
@@ -141,19 +139,16 @@ fn scopes(report: &mut Report, node: &Node<'_>) -> Option<Vec<Spanned<Scope>>> {
 /// Reads one scope.
 pub(super) fn scope(text: &str) -> Result<Scope, Diagnostic> {
     Scope::parse(text).map_err(|invalid| {
-        let diagnostic = Diagnostic::error(invalid.to_string());
-        let help = if text.contains(char::is_whitespace) {
-            "a scope is one word; several scopes are several strings"
-        } else {
-            "a scope is printable ASCII without spaces, quotes and backslashes, such as \"automation:write\""
-        };
-        diagnostic.help(help)
+        if text.contains(char::is_whitespace) {
+            return Diagnostic::error("a scope holds no spaces")
+                .help("a tool asks for one scope; a caller's `scopes` are several strings");
+        }
+        Diagnostic::error(invalid.to_string())
+            .help("a scope is printable ASCII without quotes and backslashes, such as \"automation:write\"")
     })
 }
 
 /// A word of the core, or what is wrong with it.
-pub(super) fn word<T>(
-    parsed: Result<T, counterfoil_core::words::InvalidWord>,
-) -> Result<T, Diagnostic> {
+pub(super) fn word<T>(parsed: Result<T, counterfoil_core::words::InvalidWord>) -> Result<T, Diagnostic> {
     parsed.map_err(|invalid| Diagnostic::error(invalid.to_string()))
 }

@@ -1,5 +1,6 @@
 //! Names that are taken, and the bounds of everything a config can set.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -35,6 +36,6 @@ pub const DEFAULT_ROWS: u32 = 100;
 /// How long a statement may run, or wait for a lock, unless configured.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 /// Where `serve` listens unless told otherwise.
-pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Who vouches for token and stdio principals unless they name another issuer.
 pub const DEFAULT_ISSUER: &str = "local";

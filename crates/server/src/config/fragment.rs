@@ -155,7 +155,8 @@ const KEYWORDS: [(&str, &[Type]); 13] = [
     ("additionalProperties", &[Type::Object]),
 ];
 
-const ONE_TYPE: &str = "every value has one type, so that it has one spelling; declare that type, or two inputs";
+const ONE_TYPE: &str =
+    "every value has one type, so that it has one spelling; declare that type, or two inputs";
 const IN_PLACE: &str = "write the schema out in place";
 const NO_CONDITIONS: &str = "conditions between inputs belong into the statement, or into `access`";
 const LEFT_OUT: &str = "leave it out, and let the statement or the table's constraints judge";
@@ -230,9 +231,13 @@ fn argument_name(report: &mut Report, node: &Node<'_>) -> Option<Spanned<String>
     match parameter_name(&node.name) {
         Ok(()) => Some(Spanned::new(node.name.clone(), node.key.clone())),
         Err(problem) => {
-            let fault = Diagnostic::error(format!("the input `{}` {problem}", node.name)).at(node.key.clone(), "");
+            let fault =
+                Diagnostic::error(format!("the input `{}` {problem}", node.name)).at(node.key.clone(), "");
             report.push(if is_reserved(&node.name) {
-                fault.help("statements can bind it already: it comes from who calls, never from arguments")
+                let name = node.name.to_ascii_lowercase();
+                fault.help(format!(
+                    "`:{name}` is bound from trusted context, never from arguments; choose another name"
+                ))
             } else {
                 fault.help("a statement binds it as `:NAME`")
             });
@@ -258,14 +263,8 @@ pub(super) fn parameter_name(name: &str) -> Result<(), String> {
 /// Reads a fragment, and whether it says `optional = true`.
 fn fragment(report: &mut Report, node: &Node<'_>, place: Place) -> Option<(Fragment, bool)> {
     let mut table = Table::open(report, node, format!("`{}`", node.name))?;
-    for (keyword, instead) in REFUSED {
-        table.refuse(report, keyword, |node| {
-            Diagnostic::error(format!("`{keyword}` is not part of input schemas"))
-                .at(node.key.clone(), "")
-                .help(instead)
-        });
-    }
-    let kind = table.required("type", TYPE_HELP);
+    let kind =
+        if refused(report, &mut table) { table.optional("type") } else { table.required("type", TYPE_HELP) };
     let kind = kind.and_then(|node| type_of(report, &node));
     let title = table.optional("title");
     let title = maybe(report, title, text);
@@ -297,6 +296,20 @@ fn fragment(report: &mut Report, node: &Node<'_>, place: Place) -> Option<(Fragm
         default: default?,
     };
     fragment.judged(report, &node.name).then_some((fragment, optional?))
+}
+
+/// Answers the keywords that have no place here; says whether one of them stands for the type.
+fn refused(report: &mut Report, table: &mut Table<'_>) -> bool {
+    let mut typed = false;
+    for (keyword, instead) in REFUSED {
+        let found = table.refuse(report, keyword, |node| {
+            Diagnostic::error(format!("`{keyword}` is not part of input schemas"))
+                .at(node.key.clone(), "")
+                .help(instead)
+        });
+        typed |= found && [IN_PLACE, ONE_TYPE].contains(&instead);
+    }
+    typed
 }
 
 /// Reads one type, or one type and `"null"`.
@@ -386,7 +399,7 @@ fn number(report: &mut Report, node: &Node<'_>) -> Option<Spanned<f64>> {
     };
     let value = written.parse::<f64>().ok().filter(|value| value.is_finite());
     if value.is_none() {
-        report.push(node.fault(format!("`{}` must be a finite number", node.name), ""));
+        report.push(node.fault(format!("{} must be a finite number", node.said()), ""));
     }
     value.map(|value| Spanned::new(value, node.span()))
 }
@@ -590,9 +603,9 @@ impl Fragment {
     fn literals_fit(&self, report: &mut Report, name: &str, shape: &Schema) {
         let before = report.errors();
         for allowed in self.choices.iter().flatten() {
-            fits(report, "a value of `enum`", name, shape, allowed);
+            fits(report, "an `enum` value", name, shape, allowed);
         }
-        for constant in &self.constant {
+        if let Some(constant) = &self.constant {
             fits(report, "`const`", name, shape, constant);
         }
         let Some(default) = &self.default else { return };
@@ -606,28 +619,28 @@ impl Fragment {
         }
     }
 
-    /// The keyword the core is likely to complain about when it refuses type and bounds.
-    fn suspect(&self) -> Span {
-        let suspect = match &self.shape {
-            Shape::Integer(bounds) => bounds.first(),
-            Shape::Number(bounds) => bounds.first(),
-            Shape::String { pattern, .. } => pattern.as_ref().map(|pattern| pattern.span.clone()),
-            Shape::Boolean | Shape::Array { .. } | Shape::Object { .. } => None,
+    /// The keywords the core is likely to complain about when it refuses type and bounds.
+    fn suspects(&self) -> Vec<Span> {
+        let suspects = match &self.shape {
+            Shape::Integer(bounds) => bounds.spans(),
+            Shape::Number(bounds) => bounds.spans(),
+            Shape::String { pattern, .. } => pattern.iter().map(|pattern| pattern.span.clone()).collect(),
+            Shape::Boolean | Shape::Array { .. } | Shape::Object { .. } => Vec::new(),
         };
-        suspect.unwrap_or_else(|| self.span.clone())
+        if suspects.is_empty() { vec![self.span.clone()] } else { suspects }
     }
 }
 
 impl<T> Bounds<T> {
-    fn first(&self) -> Option<Span> {
+    fn spans(&self) -> Vec<Span> {
         let bounds = [&self.minimum, &self.exclusive_minimum, &self.maximum, &self.exclusive_maximum];
-        bounds.into_iter().flatten().map(|bound| bound.span.clone()).next()
+        bounds.into_iter().flatten().map(|bound| bound.span.clone()).collect()
     }
 }
 
-impl<T: Copy + Into<Value>> Bounds<T> {
-    fn write(&self, schema: &mut Map<String, Value>) {
-        let bound = |bound: &Option<Spanned<T>>| bound.as_ref().map(|bound| bound.value.into());
+impl<T: Copy> Bounds<T> {
+    fn write(&self, schema: &mut Map<String, Value>, value: fn(T) -> Value) {
+        let bound = |bound: &Option<Spanned<T>>| bound.as_ref().map(|bound| value(bound.value));
         put(schema, "minimum", bound(&self.minimum));
         put(schema, "maximum", bound(&self.maximum));
         put(schema, "exclusiveMinimum", bound(&self.exclusive_minimum));
@@ -653,8 +666,8 @@ impl Shape {
         let size = |size: &Option<Spanned<u32>>| size.as_ref().map(|size| Value::from(size.value));
         match self {
             Shape::Boolean => {}
-            Shape::Integer(bounds) => bounds.write(&mut schema),
-            Shape::Number(bounds) => bounds.write(&mut schema),
+            Shape::Integer(bounds) => bounds.write(&mut schema, Value::from),
+            Shape::Number(bounds) => bounds.write(&mut schema, Value::from),
             Shape::String { min_length, max_length, pattern } => {
                 put(&mut schema, "minLength", size(min_length));
                 put(&mut schema, "maxLength", size(max_length));
@@ -706,7 +719,8 @@ fn compiled(report: &mut Report, fragment: &Fragment, schema: Map<String, Value>
     let mut lines = failed.lines();
     let message = lines.next().unwrap_or_default().trim_end_matches([':', ' ']);
     let message = message.trim_end_matches(": regex parse error").replace('"', "`");
-    let diagnostic = Diagnostic::error(message).at(fragment.suspect(), "");
+    let diagnostic =
+        fragment.suspects().into_iter().fold(Diagnostic::error(message), |d, span| d.at(span, ""));
     report.push(match lines.next_back() {
         Some(last) => diagnostic.note(last.trim_start_matches("error: ").to_owned()),
         None => diagnostic,

@@ -11,6 +11,7 @@ mod reader;
 mod spanned;
 mod tool;
 mod units;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,6 +27,8 @@ pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,
 };
+pub(crate) use units::show_duration;
+pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source, Span};
 use reader::{Node, Table, choice, count, duration, parsed, size, text};
@@ -68,31 +71,16 @@ pub enum DatabaseUrl {
 /// `[receipts]`
 #[derive(Clone, Debug, Default)]
 pub struct Receipts {
-    /// How long results are replayable.
-    pub keep: Option<Spanned<Duration>>,
-    /// How long the fact that they committed is known.
-    pub remember: Option<Spanned<Duration>>,
+    /// How long receipts last, of tools that do not say so themselves.
+    pub windows: WrittenWindows,
     /// Which request ids are taken.
     pub request_ids: Option<Spanned<IdForm>>,
 }
 
 impl Receipts {
-    /// The windows of tools that do not set their own.
-    pub fn windows(&self) -> Windows {
-        over(Windows::default(), self.keep.as_ref(), self.remember.as_ref())
-    }
-
     /// Which request ids are taken.
     pub fn ids(&self) -> IdForm {
         self.request_ids.as_ref().map_or(IdForm::default(), |ids| ids.value)
-    }
-}
-
-/// `base`, with what is written laid over it.
-fn over(base: Windows, keep: Option<&Spanned<Duration>>, remember: Option<&Spanned<Duration>>) -> Windows {
-    Windows {
-        keep: keep.map_or(base.keep, |keep| keep.value),
-        remember: remember.map_or(base.remember, |remember| remember.value),
     }
 }
 
@@ -136,14 +124,20 @@ pub struct Server {
     pub listen: Option<Spanned<SocketAddr>>,
 }
 
+impl Server {
+    /// Where to listen unless told otherwise.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen.as_ref().map_or(bounds::DEFAULT_LISTEN, |listen| listen.value)
+    }
+}
+
 impl Config {
     /// How long receipts of `tool` last.
     pub fn windows(&self, tool: &Tool) -> Windows {
+        let shared = self.receipts.windows.over(Windows::default());
         match &tool.kind {
-            Kind::Read(_) => self.receipts.windows(),
-            Kind::Write(write) => {
-                over(self.receipts.windows(), write.keep.as_ref(), write.remember.as_ref())
-            }
+            Kind::Read(_) => shared,
+            Kind::Write(write) => write.windows.over(shared),
         }
     }
 
@@ -185,16 +179,16 @@ fn syntax(fault: &toml::de::Error, end: usize) -> Diagnostic {
 
 fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Config> {
     let mut file = Table::root(root);
-    let database = file.required("database", "add\n\n[database]\nurl = \"sqlite:data.db\"\n");
+    let database = file.required("database", "add a table `[database]` with `url = \"sqlite:data.db\"`");
     let database = database.and_then(|node| self::database(report, &node));
     let receipts = section(report, &mut file, "receipts", self::receipts);
     let limits = section(report, &mut file, "limits", self::limits);
     let server = section(report, &mut file, "server", self::server);
     let auth = section(report, &mut file, "auth", auth::auth);
-    let tools = file.required("tools", "a server needs at least one table `[tools.NAME]`");
-    let tools = tools.and_then(|node| tool::tools(report, &node));
+    let tools = file.required("tools", "a server needs at least one tool: add a table `[tools.NAME]`");
+    let tools = tools.and_then(|node| tool::tools(report, &node, receipts.as_ref()));
     file.finish(report);
-    let config = Config {
+    Some(Config {
         source,
         database: database?,
         receipts: receipts?,
@@ -202,9 +196,7 @@ fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Con
         server: server?,
         auth: auth?,
         tools: tools?,
-    };
-    windows_fit(report, &config);
-    Some(config)
+    })
 }
 
 /// A table that may be left out as a whole.
@@ -276,10 +268,7 @@ fn database_url(url: &str) -> Result<DatabaseUrl, Diagnostic> {
 }
 
 fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
-    let keep = table.optional("keep");
-    let keep = maybe(report, keep, |report, node| duration(report, node, bounds::WINDOW));
-    let remember = table.optional("remember");
-    let remember = maybe(report, remember, |report, node| duration(report, node, bounds::WINDOW));
+    let windows = WrittenWindows::read(report, &mut table, Some(&WrittenWindows::default()));
     let request_ids = table.optional("request_ids");
     let forms = [("any", IdForm::Any), ("uuid", IdForm::Uuid)];
     let request_ids = maybe(report, request_ids, |report, node| choice(report, node, &forms));
@@ -287,7 +276,7 @@ fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
         unsupported(node, "`store_intent`", "intents are always stored; remove it")
     });
     table.finish(report);
-    Some(Receipts { keep: keep?, remember: remember?, request_ids: request_ids? })
+    Some(Receipts { windows: windows?, request_ids: request_ids? })
 }
 
 fn limits(report: &mut Report, mut table: Table<'_>) -> Option<Limits> {
@@ -360,38 +349,6 @@ fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server> {
     Some(Server { listen: listen? })
 }
 
-/// `remember` must not be shorter than `keep`, wherever the two were written.
-fn windows_fit(report: &mut Report, config: &Config) {
-    let shared = &config.receipts;
-    window_fits(report, config.receipts.windows(), &[(&shared.keep, &shared.remember)]);
-    for tool in &config.tools {
-        if let Kind::Write(write) = &tool.kind
-            && (write.keep.is_some() || write.remember.is_some())
-        {
-            let written = [(&write.keep, &write.remember), (&shared.keep, &shared.remember)];
-            window_fits(report, config.windows(tool), &written);
-        }
-    }
-}
-
-type Written<'a> = (&'a Option<Spanned<Duration>>, &'a Option<Spanned<Duration>>);
-
-/// `written` holds the places that may have set the windows, the nearest first.
-fn window_fits(report: &mut Report, windows: Windows, written: &[Written<'_>]) {
-    if windows.remember >= windows.keep {
-        return;
-    }
-    let (keep, remember) = (units::show_duration(windows.keep), units::show_duration(windows.remember));
-    let message = format!("`remember` (\"{remember}\") is shorter than `keep` (\"{keep}\")");
-    let spots = [
-        written.iter().find_map(|(_, remember)| remember.as_ref()).map(|r| (r.span.clone(), "the fact is forgotten")),
-        written.iter().find_map(|(keep, _)| keep.as_ref()).map(|k| (k.span.clone(), "before the result is")),
-    ];
-    let diagnostic = Diagnostic::error(message)
-        .help(format!("a result cannot outlive the fact: write `remember = \"{keep}\"` or more"));
-    report.push(spots.into_iter().flatten().fold(diagnostic, |d, (span, text)| d.at(span, text)));
-}
-
 /// Names that may be given once, and where they were.
 #[derive(Default)]
 struct Names(BTreeMap<String, Span>);
@@ -401,9 +358,7 @@ impl Names {
     fn add(&mut self, report: &mut Report, name: &str, span: &Span, message: impl FnOnce() -> String) {
         match self.0.get(name) {
             Some(first) => report.push(
-                Diagnostic::error(message())
-                    .at(span.clone(), "again here")
-                    .at(first.clone(), "first here"),
+                Diagnostic::error(message()).at(span.clone(), "again here").at(first.clone(), "first here"),
             ),
             None => {
                 self.0.insert(name.to_owned(), span.clone());

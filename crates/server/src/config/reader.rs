@@ -18,6 +18,8 @@ pub(super) struct Node<'t> {
     pub(super) name: String,
     /// Where the name stands; for an item of a list, where the item stands.
     pub(super) key: Span,
+    /// It is one of the items of what `name` names.
+    item: bool,
     value: &'t DeValue<'t>,
     span: Span,
 }
@@ -31,9 +33,14 @@ impl<'t> Node<'t> {
         self.value
     }
 
+    /// What it is called in a message.
+    pub(super) fn said(&self) -> String {
+        if self.item { format!("an item of `{}`", self.name) } else { format!("`{}`", self.name) }
+    }
+
     /// Says that the value is not of the kind that is wanted.
     pub(super) fn mismatch(&self, wanted: &str) -> Diagnostic {
-        Diagnostic::error(format!("`{}` must be {wanted}", self.name))
+        Diagnostic::error(format!("{} must be {wanted}", self.said()))
             .at(self.span(), format!("this is {}", kind(self.value)))
     }
 
@@ -94,6 +101,7 @@ impl<'t> Table<'t> {
         let entry = |(key, value): (&'t toml::Spanned<_>, &'t toml::Spanned<DeValue<'t>>)| Node {
             name: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
             key: key.span(),
+            item: false,
             value: value.get_ref(),
             span: value.span(),
         };
@@ -118,7 +126,7 @@ impl<'t> Table<'t> {
 
     /// The value of `name`, if it is there.
     pub(super) fn optional(&mut self, name: &'static str) -> Option<Node<'t>> {
-        self.known.push(name);
+        self.know(&[name]);
         self.entries.iter().find(|node| node.name == name).cloned()
     }
 
@@ -138,7 +146,8 @@ impl<'t> Table<'t> {
 
     /// Takes `names` for known without reading them, when what they belong to is wrong already.
     pub(super) fn know(&mut self, names: &[&'static str]) {
-        self.known.extend(names);
+        let fresh: Vec<_> = names.iter().filter(|name| !self.known.contains(name)).collect();
+        self.known.extend(fresh);
     }
 
     /// Drops an entry that has been answered.
@@ -151,19 +160,21 @@ impl<'t> Table<'t> {
         self.entries.iter().filter(|node| !self.known.contains(&node.name.as_str())).cloned().collect()
     }
 
-    /// Answers `name`, if it is there, with `diagnostic` instead of reading it.
+    /// Answers `name`, if it is there, with `diagnostic` instead of reading it; says whether it was there.
     pub(super) fn refuse(
         &mut self,
         report: &mut Report,
         name: &'static str,
         diagnostic: impl Fn(&Node<'t>) -> Diagnostic,
-    ) {
+    ) -> bool {
         // Not among the known keys: a refused key is nothing to suggest.
-        let (refused, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.entries).into_iter().partition(|node| node.name == name);
+        let (refused, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(|node| node.name == name);
         self.entries = rest;
         for node in &refused {
             report.push(diagnostic(node));
         }
+        !refused.is_empty()
     }
 
     /// Reports what is unknown and what is missing. A key that is missing because it is misspelt is reported
@@ -191,7 +202,10 @@ impl<'t> Table<'t> {
     }
 
     fn missing(&self, missing: &Missing) -> Diagnostic {
-        let names: Vec<String> = missing.names.iter().map(|name| format!("`{name}`")).collect();
+        // At the top of the file every key is a table.
+        let quoted =
+            |name: &&str| if self.span.is_some() { format!("`{name}`") } else { format!("`[{name}]`") };
+        let names: Vec<String> = missing.names.iter().map(quoted).collect();
         let diagnostic = Diagnostic::error(format!("{} has no {}", self.what, names.join(" and no ")));
         let diagnostic = match &self.span {
             Some(span) => diagnostic.at(span.clone(), ""),
@@ -225,7 +239,7 @@ pub(super) fn text(report: &mut Report, node: &Node<'_>) -> Option<Spanned<Strin
         return None;
     };
     if text.trim().is_empty() {
-        report.push(node.fault(format!("`{}` is empty", node.name), ""));
+        report.push(node.fault(format!("{} is empty", node.said()), ""));
         return None;
     }
     Some(node.spanned(text.to_owned()))
@@ -262,7 +276,7 @@ pub(super) fn choice<T: Copy>(
     };
     let found = choices.iter().find(|(name, _)| *name == text);
     if found.is_none() {
-        let fault = node.fault(format!("`{}` must be {one_of}", node.name), "");
+        let fault = node.fault(format!("{} must be {one_of}", node.said()), "");
         report.push(match nearest(text, &names) {
             Some(near) => fault.help(format!("did you mean \"{near}\"?")),
             None => fault,
@@ -288,13 +302,17 @@ pub(super) fn integer(report: &mut Report, node: &Node<'_>) -> Option<Spanned<i6
     };
     let value = i64::from_str_radix(written.as_str(), written.radix()).ok();
     if value.is_none() {
-        report.push(node.fault(format!("`{}` does not fit into 64 bits", node.name), ""));
+        report.push(node.fault(format!("{} does not fit into 64 bits", node.said()), ""));
     }
     value.map(|value| node.spanned(value))
 }
 
 /// Reads an integer within `range`.
-pub(super) fn count(report: &mut Report, node: &Node<'_>, range: RangeInclusive<i64>) -> Option<Spanned<u32>> {
+pub(super) fn count(
+    report: &mut Report,
+    node: &Node<'_>,
+    range: RangeInclusive<i64>,
+) -> Option<Spanned<u32>> {
     let value = integer(report, node)?;
     let fits = u32::try_from(value.value).ok().filter(|_| range.contains(&value.value));
     if fits.is_none() {
@@ -310,7 +328,8 @@ pub(super) fn duration(
     node: &Node<'_>,
     range: RangeInclusive<Duration>,
 ) -> Option<Spanned<Duration>> {
-    let value = measure(report, node, "a duration such as \"30d\"", units::duration)?;
+    let example = if *range.end() < Duration::from_secs(3_600) { "5s" } else { "30d" };
+    let value = measure(report, node, &format!("a duration such as \"{example}\""), units::duration)?;
     if range.contains(&value) {
         return Some(value);
     }
@@ -325,11 +344,7 @@ pub(super) fn duration(
 }
 
 /// Reads a size in bytes within `range`.
-pub(super) fn size(
-    report: &mut Report,
-    node: &Node<'_>,
-    range: RangeInclusive<u64>,
-) -> Option<Spanned<u64>> {
+pub(super) fn size(report: &mut Report, node: &Node<'_>, range: RangeInclusive<u64>) -> Option<Spanned<u64>> {
     let value = measure(report, node, "a size such as \"256KiB\"", units::size)?;
     let fits = range.contains(&value);
     if !fits {
@@ -372,6 +387,7 @@ pub(super) fn list<'t>(report: &mut Report, node: &Node<'t>) -> Option<Vec<Node<
     let item = |item: &'t toml::Spanned<DeValue<'t>>| Node {
         name: node.name.clone(),
         key: item.span(),
+        item: true,
         value: item.get_ref(),
         span: item.span(),
     };

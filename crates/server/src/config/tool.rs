@@ -1,13 +1,11 @@
 //! `[tools.NAME]`: what a tool takes, may touch and does, as written.
 
-use std::time::Duration;
-
 use counterfoil_core::words::InvalidWord;
 use counterfoil_core::{Revision, Scope, ToolName, wire};
 
 use super::fragment::{self, Input};
-use super::reader::{Node, Table, boolean, choice, count, duration, every, list, nearest, parsed, text};
-use super::{Names, Spanned, auth, bounds, maybe};
+use super::reader::{Node, Table, boolean, choice, count, every, list, nearest, parsed, text};
+use super::{Names, Receipts, Spanned, WrittenWindows, auth, bounds, maybe};
 use crate::diagnostics::{Diagnostic, Report, Span};
 
 /// A statement as written; parameters are bound, never spliced.
@@ -95,10 +93,8 @@ pub struct Write {
     pub replay_access: Option<Sql>,
     /// Earlier revisions, which serve replays only.
     pub retired: Vec<Retired>,
-    /// How long this tool's results are replayable.
-    pub keep: Option<Spanned<Duration>>,
-    /// How long this tool's facts are known.
-    pub remember: Option<Spanned<Duration>>,
+    /// How long this tool's receipts last, if it says so itself.
+    pub windows: WrittenWindows,
 }
 
 /// One statement of a write.
@@ -179,42 +175,63 @@ const OUTPUT_TYPES: [(&str, OutputType); 6] = [
 
 /// Keys of a tool; one of them standing among its inputs was meant for the tool.
 pub(super) const TOOL_KEYS: [&str; 19] = [
-    "access", "current", "description", "input", "keep", "limit", "output", "read", "remember", "replay_access",
-    "retired", "returns", "revision", "scope", "shared", "title", "version", "was", "write",
+    "access",
+    "current",
+    "description",
+    "input",
+    "keep",
+    "limit",
+    "output",
+    "read",
+    "remember",
+    "replay_access",
+    "retired",
+    "returns",
+    "revision",
+    "scope",
+    "shared",
+    "title",
+    "version",
+    "was",
+    "write",
 ];
 
-pub(super) fn tools(report: &mut Report, node: &Node<'_>) -> Option<Vec<Tool>> {
+/// Reads `[tools]`; `receipts` are the windows that tools share, if they could be read.
+pub(super) fn tools(report: &mut Report, node: &Node<'_>, receipts: Option<&Receipts>) -> Option<Vec<Tool>> {
     let table = Table::open(report, node, "`[tools]`")?;
     let nodes = table.into_entries();
     if nodes.is_empty() {
-        report.push(Diagnostic::error("there is no tool").at(node.key.clone(), "").help("add a table `[tools.NAME]`"));
+        report.push(
+            Diagnostic::error("there is no tool").at(node.key.clone(), "").help("add a table `[tools.NAME]`"),
+        );
         return None;
     }
-    let tools: Vec<Option<Tool>> = nodes.iter().map(|node| tool(report, node)).collect();
-    names_differ(report, tools.iter().flatten());
+    let mut names = Names::default();
+    // Live names first: between a tool and a former name of another, the former name is the mistake.
+    for node in &nodes {
+        add_name(report, &mut names, &node.name, &node.key);
+    }
+    let mut read = |node| tool(report, node, &mut names, receipts);
+    let tools: Vec<Option<Tool>> = nodes.iter().map(&mut read).collect();
     tools.into_iter().collect()
 }
 
-fn names_differ<'a>(report: &mut Report, tools: impl Iterator<Item = &'a Tool> + Clone) {
-    let mut names = Names::default();
-    // Live names first: between a tool and a former name of another, the former name is the mistake.
-    for tool in tools.clone() {
-        add_name(report, &mut names, &tool.name);
-    }
-    for was in tools.flat_map(|tool| &tool.was) {
-        add_name(report, &mut names, was);
-    }
+fn add_name(report: &mut Report, names: &mut Names, name: &str, span: &Span) {
+    names.add(report, name, span, || format!("the tool name `{name}` is taken twice"));
 }
 
-fn add_name(report: &mut Report, names: &mut Names, name: &Spanned<ToolName>) {
-    names.add(report, name.as_str(), &name.span, || format!("two tools are called `{}`", name.value));
-}
-
-fn tool(report: &mut Report, node: &Node<'_>) -> Option<Tool> {
+fn tool(
+    report: &mut Report,
+    node: &Node<'_>,
+    names: &mut Names,
+    receipts: Option<&Receipts>,
+) -> Option<Tool> {
     let name = tool_name(report, &node.name, &node.key);
     let mut table = Table::open(report, node, format!("`[tools.{}]`", node.name))?;
     let was = table.optional("was");
-    let was = maybe(report, was, |report, node| every(report, node, former_name));
+    let was = maybe(report, was, |report, node| {
+        every(report, node, |report, node| former_name(report, node, names))
+    });
     let title = table.optional("title");
     let title = maybe(report, title, text);
     let description = table.optional("description");
@@ -226,10 +243,10 @@ fn tool(report: &mut Report, node: &Node<'_>) -> Option<Tool> {
     let shared = table.optional("shared");
     let shared = maybe(report, shared, boolean);
     let input = table.optional("input");
-    let input = maybe(report, input, fragment::input);
+    let input = maybe(report, input, fragment::input).map(Option::unwrap_or_default);
     let output = table.optional("output");
     let output = maybe(report, output, self::output);
-    let kind = kind(report, &mut table, input.as_ref().and_then(|input| input.as_ref()));
+    let kind = kind(report, &mut table, input.as_ref(), receipts);
     misplaced_inputs(report, &mut table);
     table.finish(report);
     Some(Tool {
@@ -241,20 +258,25 @@ fn tool(report: &mut Report, node: &Node<'_>) -> Option<Tool> {
         scope: scope?,
         access: access?,
         shared: shared?,
-        input: input?.unwrap_or_default(),
+        input: input?,
         output: output?.unwrap_or_default(),
         kind: kind?,
     })
 }
 
-fn former_name(report: &mut Report, node: &Node<'_>) -> Option<Spanned<ToolName>> {
+fn former_name(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Spanned<ToolName>> {
     let text = text(report, node)?;
+    add_name(report, names, &text, &text.span);
     tool_name(report, &text, &text.span).map(|name| Spanned::new(name, text.span))
 }
 
 fn tool_name(report: &mut Report, name: &str, span: &Span) -> Option<ToolName> {
     if bounds::BUILT_IN_TOOLS.contains(&name) {
-        report.push(Diagnostic::error(format!("`{name}` is a built-in tool")).at(span.clone(), "").help("choose another name"));
+        report.push(
+            Diagnostic::error(format!("`{name}` is a built-in tool"))
+                .at(span.clone(), "")
+                .help("choose another name"),
+        );
         return None;
     }
     match ToolName::parse(name) {
@@ -304,10 +326,17 @@ fn misplaced_inputs(report: &mut Report, table: &mut Table<'_>) {
     }
 }
 
-fn kind(report: &mut Report, table: &mut Table<'_>, input: Option<&Input>) -> Option<Kind> {
+fn kind(
+    report: &mut Report,
+    table: &mut Table<'_>,
+    input: Option<&Input>,
+    receipts: Option<&Receipts>,
+) -> Option<Kind> {
     match (table.optional("read"), table.optional("write")) {
         (Some(sql), None) => read(report, table, &sql).map(|read| Kind::Read(Box::new(read))),
-        (None, Some(sql)) => write(report, table, &sql, input).map(|write| Kind::Write(Box::new(write))),
+        (None, Some(sql)) => {
+            write(report, table, &sql, input, receipts).map(|write| Kind::Write(Box::new(write)))
+        }
         (Some(read), Some(write)) => {
             let message = format!("{} has both `read` and `write`", table.what());
             report.push(
@@ -320,7 +349,10 @@ fn kind(report: &mut Report, table: &mut Table<'_>, input: Option<&Input>) -> Op
             None
         }
         (None, None) => {
-            table.require(vec!["read", "write"], "say what it does: `read = \"SELECT …\"` or `write = \"UPDATE …\"`");
+            table.require(
+                vec!["read", "write"],
+                "say what it does: `read = \"SELECT …\"` or `write = \"UPDATE …\"`",
+            );
             table.know(&TOOL_KEYS);
             None
         }
@@ -347,14 +379,24 @@ fn read(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>) -> Option<R
     let row = returns.as_ref().is_some_and(|returns| returns.is_some());
     if let Some(limit) = limit.as_ref().filter(|_| row) {
         let message = "`limit` has no meaning for a read that returns one row";
-        report.push(Diagnostic::error(message).at(limit.span.clone(), "").help("remove it, or write `returns = \"rows\"`"));
+        report.push(
+            Diagnostic::error(message)
+                .at(limit.span.clone(), "")
+                .help("remove it, or write `returns = \"rows\"`"),
+        );
     }
     let rows = ReadReturns::Rows(limit.map_or(bounds::DEFAULT_ROWS, |limit| limit.value));
     let returns = returns.and_then(|returns| returns.value).unwrap_or(rows);
     Some(Read { sql: sql?, returns, revision: revision? })
 }
 
-fn write(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>, input: Option<&Input>) -> Option<Write> {
+fn write(
+    report: &mut Report,
+    table: &mut Table<'_>,
+    node: &Node<'_>,
+    input: Option<&Input>,
+    receipts: Option<&Receipts>,
+) -> Option<Write> {
     table.refuse(report, "limit", |node| {
         Diagnostic::error("`limit` has no meaning for a write")
             .at(node.key.clone(), "")
@@ -362,9 +404,11 @@ fn write(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>, input: Opt
     });
     let statements = statements(report, node);
     let revision = table.required("revision", "name this contract: `revision = \"v1\"`");
-    let revision = revision.and_then(|node| self::revision(report, &node));
+    let mut revisions = Names::default();
+    let revision = revision.and_then(|node| new_revision(report, &node, &mut revisions));
     let returns = table.optional("returns");
-    let words = [("row", WriteReturns::Row), ("rows", WriteReturns::Rows), ("nothing", WriteReturns::Nothing)];
+    let words =
+        [("row", WriteReturns::Row), ("rows", WriteReturns::Rows), ("nothing", WriteReturns::Nothing)];
     let returns = maybe(report, returns, |report, node| choice(report, node, &words));
     let version = table.optional("version");
     let version = maybe(report, version, |report, node| self::version(report, node, input));
@@ -373,13 +417,10 @@ fn write(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>, input: Opt
     let replay_access = table.optional("replay_access");
     let replay_access = maybe(report, replay_access, text);
     let retired = table.optional("retired");
-    let retired = maybe(report, retired, |report, node| every(report, node, self::retired));
-    let keep = table.optional("keep");
-    let keep = maybe(report, keep, |report, node| duration(report, node, bounds::WINDOW));
-    let remember = table.optional("remember");
-    let remember = maybe(report, remember, |report, node| duration(report, node, bounds::WINDOW));
-    let retired = retired?.unwrap_or_default();
-    revisions_differ(report, revision.as_ref(), &retired);
+    let retired = maybe(report, retired, |report, node| {
+        every(report, node, |report, node| self::retired(report, node, &mut revisions))
+    });
+    let windows = WrittenWindows::read(report, table, receipts.map(|receipts| &receipts.windows));
     Some(Write {
         revision: revision?,
         statements: statements?,
@@ -388,18 +429,17 @@ fn write(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>, input: Opt
         version: version?.unwrap_or_default(),
         current: current?,
         replay_access: replay_access?,
-        retired,
-        keep: keep?,
-        remember: remember?,
+        retired: retired?.unwrap_or_default(),
+        windows: windows?,
     })
 }
 
-fn revisions_differ(report: &mut Report, live: Option<&Spanned<Revision>>, retired: &[Retired]) {
-    let mut names = Names::default();
-    for revision in live.into_iter().chain(retired.iter().map(|retired| &retired.revision)) {
-        let message = || format!("revision `{}` is declared twice", revision.value);
-        names.add(report, revision.as_str(), &revision.span, message);
-    }
+/// Reads a revision that no other declaration of the tool may have.
+fn new_revision(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Spanned<Revision>> {
+    let revision = revision(report, node)?;
+    let message = || format!("revision `{}` is declared twice", revision.value);
+    names.add(report, revision.as_str(), &revision.span, message);
+    Some(revision)
 }
 
 const LIST_HELP: &str = "write one statement, or a list of statements and of `{ sql = \"…\", name = \"…\" }`";
@@ -417,40 +457,39 @@ fn statements(report: &mut Report, node: &Node<'_>) -> Option<Vec<Statement>> {
         report.push(node.fault("`write` has no statement", "").help(LIST_HELP));
         return None;
     }
-    let statements = every(report, node, statement)?;
     let mut names = Names::default();
-    for name in statements.iter().filter_map(|statement| statement.name.as_ref()) {
-        names.add(report, name, &name.span, || format!("two statements are called `{}`", name.value));
-    }
-    Some(statements)
+    every(report, node, |report, node| statement(report, node, &mut names))
 }
 
-fn statement(report: &mut Report, node: &Node<'_>) -> Option<Statement> {
+fn statement(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Statement> {
     if node.value().is_str() {
         return text(report, node).map(|sql| Statement { sql, name: None, may_change_nothing: None });
     }
-    let Some(mut table) = node.value().is_table().then(|| Table::open(report, node, "a statement")).flatten() else {
-        report.push(node.mismatch("a list of statements").help(LIST_HELP));
+    let Some(mut table) = node.value().is_table().then(|| Table::open(report, node, "a statement")).flatten()
+    else {
+        report.push(node.mismatch("a statement").help(LIST_HELP));
         return None;
     };
     let sql = table.required("sql", LIST_HELP);
     let sql = sql.and_then(|node| text(report, &node));
     let name = table.optional("name");
-    let name = maybe(report, name, statement_name);
+    let name = maybe(report, name, |report, node| statement_name(report, node, names));
     let may_change_nothing = table.optional("may_change_nothing");
     let may_change_nothing = maybe(report, may_change_nothing, boolean);
     table.finish(report);
     Some(Statement { sql: sql?, name: name?, may_change_nothing: may_change_nothing? })
 }
 
-fn statement_name(report: &mut Report, node: &Node<'_>) -> Option<Spanned<String>> {
-    parsed(report, node, |text| {
+fn statement_name(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Spanned<String>> {
+    let name = parsed(report, node, |text| {
         fragment::parameter_name(text).map_err(|problem| {
             Diagnostic::error(format!("the statement name {problem}"))
                 .help("later statements bind `:NAME.column`; write a word such as \"job\"")
         })?;
         Ok(text.to_owned())
-    })
+    })?;
+    names.add(report, &name, &name.span, || format!("two statements are called `{}`", name.value));
+    Some(name)
 }
 
 fn version(report: &mut Report, node: &Node<'_>, input: Option<&Input>) -> Option<Version> {
@@ -484,10 +523,10 @@ fn argument_exists(report: &mut Report, argument: &Spanned<String>, input: &Inpu
     });
 }
 
-fn retired(report: &mut Report, node: &Node<'_>) -> Option<Retired> {
+fn retired(report: &mut Report, node: &Node<'_>, revisions: &mut Names) -> Option<Retired> {
     let mut table = Table::open(report, node, "this `retired`")?;
     let revision = table.required("revision", "say which revision it was: `revision = \"v1\"`");
-    let revision = revision.and_then(|node| self::revision(report, &node));
+    let revision = revision.and_then(|node| new_revision(report, &node, revisions));
     let input = table.optional("input");
     let input = maybe(report, input, fragment::input);
     let replay_access = table.optional("replay_access");

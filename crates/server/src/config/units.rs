@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-const DURATIONS: &[(&str, u64)] =
-    &[("y", 31_536_000_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-const SIZES: &[(&str, u64)] = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-
+/// Units as they are written, and what each is worth.
+type Units = [(&'static str, u64)];
 /// What people write for a unit, and how many of which unit it is.
-const OTHER_DURATIONS: &[(&[&str], u64, &str)] = &[
+type OtherUnits = [(&'static [&'static str], u64, &'static str)];
+
+const DURATIONS: &Units =
+    &[("y", 31_536_000_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const SIZES: &Units = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+const OTHER_DURATIONS: &OtherUnits = &[
     (&["millis", "millisecond", "milliseconds"], 1, "ms"),
     (&["", "sec", "secs", "second", "seconds"], 1, "s"),
     (&["min", "mins", "minute", "minutes"], 1, "m"),
@@ -17,7 +21,7 @@ const OTHER_DURATIONS: &[(&[&str], u64, &str)] = &[
     (&["mo", "month", "months"], 30, "d"),
     (&["yr", "yrs", "year", "years"], 1, "y"),
 ];
-const OTHER_SIZES: &[(&[&str], u64, &str)] = &[
+const OTHER_SIZES: &OtherUnits = &[
     (&["", "byte", "bytes"], 1, "B"),
     (&["k", "kb", "kib"], 1, "KiB"),
     (&["m", "mb", "mib"], 1, "MiB"),
@@ -29,17 +33,18 @@ const SIZE_HELP: &str = r#"sizes are written "512B", "256KiB" or "1MiB""#;
 
 /// Reads a duration, or says how to write one.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let millis = amount(text, DURATIONS).ok_or_else(|| advice(text, OTHER_DURATIONS, DURATION_HELP))?;
+    let millis =
+        amount(text, DURATIONS).ok_or_else(|| advice(text, DURATIONS, OTHER_DURATIONS, DURATION_HELP))?;
     Ok(Duration::from_millis(millis))
 }
 
 /// Reads a size in bytes, or says how to write one.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    amount(text, SIZES).ok_or_else(|| advice(text, OTHER_SIZES, SIZE_HELP))
+    amount(text, SIZES).ok_or_else(|| advice(text, SIZES, OTHER_SIZES, SIZE_HELP))
 }
 
 /// A duration as it would be written.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     show(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), DURATIONS, "0s")
 }
 
@@ -53,25 +58,28 @@ fn split(text: &str) -> (&str, &str) {
     text.split_at(digits)
 }
 
-fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+fn amount(text: &str, units: &Units) -> Option<u64> {
     let (digits, unit) = split(text);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     digits.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-fn advice(text: &str, others: &[(&[&str], u64, &str)], otherwise: &str) -> String {
-    let (digits, unit) = split(text.trim());
-    let unit = unit.trim().to_ascii_lowercase();
-    let meant = others.iter().find(|(names, ..)| names.contains(&unit.as_str()));
-    match (digits.parse::<u64>(), meant) {
-        (Ok(count), Some((_, times, unit))) => {
-            format!("did you mean \"{}{unit}\"? {otherwise}", count.saturating_mul(*times))
-        }
-        (Ok(_) | Err(_), _) => otherwise.to_owned(),
+fn advice(text: &str, units: &Units, others: &OtherUnits, otherwise: &str) -> String {
+    match guess(text, units, others) {
+        Some(meant) => format!("did you mean \"{}\"? {otherwise}", show(meant, units, "0")),
+        None => otherwise.to_owned(),
     }
 }
 
-fn show(amount: u64, units: &[(&str, u64)], zero: &str) -> String {
+fn guess(text: &str, units: &Units, others: &OtherUnits) -> Option<u64> {
+    let (digits, unit) = split(text.trim());
+    let unit = unit.trim().to_ascii_lowercase();
+    let (_, times, unit) = others.iter().find(|(names, ..)| names.contains(&unit.as_str()))?;
+    let meant = amount(&format!("{digits}{unit}"), units)?;
+    meant.checked_mul(*times).filter(|meant| *meant > 0)
+}
+
+fn show(amount: u64, units: &Units, zero: &str) -> String {
     let unit = units.iter().find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
     unit.map_or(zero.to_owned(), |(name, factor)| format!("{}{name}", amount / factor))
 }
@@ -86,7 +94,9 @@ mod tests {
             assert_eq!(show_duration(duration(text).unwrap()), text);
         }
         assert_eq!(duration("24h").unwrap(), Duration::from_secs(86_400));
-        for text in ["", "d", "30", "30 d", "-1d", "1.5h", "30D", "99999999999999999999d", "9999999999999999y"] {
+        for text in
+            ["", "d", "30", "30 d", "-1d", "1.5h", "30D", "99999999999999999999d", "9999999999999999y"]
+        {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -124,7 +124,10 @@ mod tests {
         check(r#"url = "postgres://bob:hunter2@db/app""#, r#"url = "postgres://bob:***@db/app""#);
         check(r#"url = "postgres://:p@ss/w:d@db/app""#, r#"url = "postgres://:***@db/app""#);
         check("host=db password=hunter2 user=bob", "host=db password=*** user=bob");
-        check(r#"url = "postgres://db/app?password=x&sslmode=require""#, r#"url = "postgres://db/app?password=***&sslmode=require""#);
+        check(
+            r#"url = "postgres://db/app?password=x&sslmode=require""#,
+            r#"url = "postgres://db/app?password=***&sslmode=require""#,
+        );
         check(r#"token = "cf_abc""#, r#"token = "***""#);
         check("secret_key = 'cf_abc'", "secret_key = '***'");
         check(r#"sha256 = "cf_abc""#, r#"sha256 = "***""#);

@@ -1,0 +1,205 @@
+//! Serving calls by the plan. A write goes through `Contract::admit` (steps 2 to 5) and `Ledger::perform` (6 to 12),
+//! whichever way it came in.
+
+mod execute;
+mod listing;
+mod operation;
+mod read;
+mod rows;
+mod start;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use counterfoil::sqlite::Ledger;
+use counterfoil_core::json::Value;
+use counterfoil_core::{Call, Principal, Refusal, Reply, Revision, Sources, ToolName, ToolRevision, wire};
+
+use crate::plan::{Kind, Plan, Read, Tool, Write};
+use crate::tools::{Answer, Listed, Pending, ToolCall, Tools, UnknownTool};
+use operation::Question;
+use write::WriteHandler;
+
+pub use start::StartError;
+
+/// How long a caller is asked to wait while the server goes down and another comes up.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The tools of one plan over one ledger.
+#[derive(Debug)]
+pub struct Engine {
+    plan: Arc<Plan>,
+    ledger: Ledger,
+    draining: AtomicBool,
+}
+
+impl Tools for Engine {
+    fn list(&self, principal: &Principal) -> Vec<Listed> {
+        listing::list(&self.plan, principal)
+    }
+
+    fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {
+        Box::pin(async move {
+            let job = self.resolve(&call.name)?;
+            if self.draining.load(Ordering::SeqCst) {
+                return Ok(Answer::Refused(Refusal::busy(RETRY_AFTER)));
+            }
+            let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
+            let done = match job {
+                Job::Write(target) => self.write(target, &principal, &call.sources, arguments).await,
+                Job::Read(tool, read) => self.read(principal, tool, read, arguments).await,
+                Job::Status => self.status(&principal, arguments).await,
+                Job::Void => self.void(&principal, arguments).await,
+            };
+            Ok(done.unwrap_or_else(Answer::Refused))
+        })
+    }
+}
+
+/// What a name asks for.
+enum Job {
+    Write(Target),
+    Read(Arc<Tool>, Arc<Read>),
+    Status,
+    Void,
+}
+
+/// A write, and the revision it pins, if it does.
+struct Target {
+    tool: Arc<Tool>,
+    write: Arc<Write>,
+    pin: Option<Revision>,
+}
+
+impl Engine {
+    /// The ledger it serves from.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Refuses every call from now on as `busy`; calls that have begun go on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Finishes what was accepted and closes the database. Blocks until it is done.
+    pub fn close(&self) {
+        self.drain();
+        self.ledger.close();
+    }
+
+    fn resolve(&self, name: &str) -> Result<Job, UnknownTool> {
+        match name {
+            wire::OPERATION_STATUS => return Ok(Job::Status),
+            wire::VOID_OPERATION => return Ok(Job::Void),
+            _ => {}
+        }
+        let (bare, pin) = ToolRevision::split(name).map_err(|_| UnknownTool)?;
+        let tool = self.plan.names.get(bare.as_str()).and_then(|at| self.plan.tools.get(*at));
+        let tool = Arc::clone(tool.ok_or(UnknownTool)?);
+        let known = |pin: &Revision| match &tool.kind {
+            Kind::Read(read) => read.revision.as_ref() == Some(pin),
+            Kind::Write(write) => {
+                let retired = write.contract.retired.iter().map(|(revision, _)| revision);
+                retired.chain([&write.contract.revision]).any(|revision| revision == pin)
+            }
+        };
+        if pin.as_ref().is_some_and(|pin| !known(pin)) {
+            return Err(UnknownTool);
+        }
+        Ok(match &tool.kind {
+            Kind::Read(read) => Job::Read(Arc::clone(&tool), Arc::clone(read)),
+            Kind::Write(write) => {
+                let (tool, write) = (Arc::clone(&tool), Arc::clone(write));
+                Job::Write(Target { tool, write, pin })
+            }
+        })
+    }
+
+    /// The order of a write call: `admit` is steps 2 to 5, `perform` steps 6 to 12.
+    async fn write(
+        &self,
+        target: Target,
+        principal: &Arc<Principal>,
+        sources: &Sources,
+        arguments: Value,
+    ) -> Result<Answer, Refusal> {
+        let Target { tool, write, pin } = target;
+        let call = Arc::new(write.contract.admit(principal, pin.as_ref(), sources, arguments)?);
+        let (plan, name) = (Arc::clone(&self.plan), tool.name.clone());
+        let handler = WriteHandler { plan, tool, write, call: Arc::clone(&call) };
+        let outcome = self.ledger.perform(Arc::clone(&call), handler).await;
+        note(&name, &call, &outcome);
+        outcome.map(|reply| told(&reply))
+    }
+
+    async fn read(
+        &self,
+        principal: Arc<Principal>,
+        tool: Arc<Tool>,
+        read: Arc<Read>,
+        mut arguments: Value,
+    ) -> Result<Answer, Refusal> {
+        let _ignored = arguments.remove(wire::REQUEST_ID_ARGUMENT);
+        if !principal.scopes.contains(&tool.scope) {
+            return Err(Refusal::forbidden(tool.scope.as_str()).of_read());
+        }
+        let intent = read.schema.read(&arguments);
+        let intent = intent.map_err(|fields| Refusal::invalid_arguments(fields).of_read())?;
+        let plan = Arc::clone(&self.plan);
+        let structured = self.blocking(move |ledger| {
+            ledger.read(|tx| read::read(tx, &plan, &tool, &read, &principal, &intent))
+        });
+        structured.await.map(done).map_err(Refusal::of_read)
+    }
+
+    async fn status(&self, principal: &Arc<Principal>, arguments: Value) -> Result<Answer, Refusal> {
+        let question = Question::read(&self.plan, principal, arguments)?;
+        self.blocking(move |ledger| operation::status(ledger, &question)).await.map(done)
+    }
+
+    async fn void(&self, principal: &Arc<Principal>, arguments: Value) -> Result<Answer, Refusal> {
+        let question = Question::read(&self.plan, principal, arguments)?;
+        let epoch = self.ledger.epoch().clone();
+        self.ledger.write(move |tx| question.void(tx, epoch.as_str())).await.map(done)
+    }
+
+    /// Declared reads may be slow: they run where blocking is allowed.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let ledger = self.ledger.clone();
+        let ran = tokio::task::spawn_blocking(move || read(&ledger)).await;
+        ran.unwrap_or_else(|_| Err(Refusal::busy(RETRY_AFTER)))
+    }
+}
+
+fn done(structured: String) -> Answer {
+    Answer::Done { text: structured.clone(), structured }
+}
+
+/// A replay's text begins with when it was committed: models see neither headers nor `_meta`.
+fn told(reply: &Reply) -> Answer {
+    let structured = reply.body();
+    let text = if reply.replayed {
+        let at = reply.committed_at;
+        format!(
+            "This change committed earlier, at {at}. This is its recorded result, not a fresh read.\n{structured}"
+        )
+    } else {
+        structured.clone()
+    };
+    Answer::Done { structured, text }
+}
+
+fn note(tool: &ToolName, call: &Call, outcome: &Result<Reply, Refusal>) {
+    let (outcome, replayed) = match outcome {
+        Ok(reply) => ("committed", reply.replayed),
+        Err(refusal) => (refusal.code().as_str(), false),
+    };
+    tracing::info!(tool = tool.as_str(), request_id = call.request_id.short(), outcome, replayed, "write");
+}

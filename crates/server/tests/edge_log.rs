@@ -1,0 +1,67 @@
+//! Nothing that a caller said is in the log, not even at its finest and with the MCP library's own lines in it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use support::{MODERN, Request, Server, TOKEN, rpc};
+use tracing_subscriber::fmt::MakeWriter;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
+}
+
+/// Everything below is sent; `secret` marks what must not be written down.
+fn requests() -> Vec<Request> {
+    let meta = MODERN.replace("_meta\":{", "_meta\":{\"dev.counterfoil/request-id\":\"secret-meta\",");
+    let params = |name: &str| {
+        format!(
+            "{{\"name\":\"{name}\",\"arguments\":{{\"a\":\"secret-argument\"}},\"idempotencyKey\":\"secret-member\",{meta}}}"
+        )
+    };
+    let called = |name: &str| {
+        let request = Request::post(rpc("tools/call", &params(name))).modern("tools/call", Some(name));
+        request.and("Idempotency-Key", "secret-header")
+    };
+    let names = ["set_interval", "busy", "forbidden", "panics", "nowhere"];
+    let twice = Request::post(rpc("tools/call", "{\"arguments\":{\"secret-twice\":1,\"secret-twice\":1}}"));
+    let unknown = called("busy").with("Authorization", "Bearer secret-token");
+    names.map(called).into_iter().chain([twice, unknown, called("busy").with("Mcp-Name", "other")]).collect()
+}
+
+#[tokio::test]
+async fn what_a_caller_said_is_not_in_the_log() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone());
+    subscriber.with_ansi(false).init();
+    let server = Server::start(|_| {}).await;
+    for request in requests() {
+        server.send(&request).await;
+    }
+    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(written.contains("rmcp"), "the library's own log is in it");
+    assert!(written.contains("a call ended without an answer"), "and ours");
+    for line in written.lines() {
+        assert!(!line.contains("secret") && !line.contains(TOKEN), "{line}");
+    }
+}
