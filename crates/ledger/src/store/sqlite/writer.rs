@@ -120,8 +120,7 @@ impl Writer {
         let begun = group.into_iter().filter(|work| !work.abandoned());
         let (alone, together): (Group, Group) = begun.partition(|work| work.alone());
         self.together(together);
-        let waiting = |work: &Box<dyn Work>| !work.abandoned();
-        alone.into_iter().filter(waiting).for_each(|work| self.single(work));
+        alone.into_iter().filter(|work| !work.abandoned()).for_each(|work| self.single(work));
     }
 
     fn together(&mut self, mut group: Group) {
@@ -261,7 +260,9 @@ impl Writer {
 fn unopened(error: OpenError) -> Refusal {
     match error {
         OpenError::Database(error) => refusal_of(&error),
-        other => internal(&other.to_string()),
+        OpenError::TooNew { .. } | OpenError::Damaged(_) | OpenError::NoWal(_) | OpenError::Thread(_) => {
+            internal(&error.to_string())
+        }
     }
 }
 
