@@ -50,8 +50,9 @@ async fn play() -> anyhow::Result<ExitCode> {
     let mut stage = Stage::raise()?;
     let scene = stage.scene();
     let colour = check::colour(std::io::stdout().is_terminal());
-    let telling =
-        tokio::task::spawn_blocking(move || story::tell(&mut Page::new(std::io::stdout(), colour), &scene.wait()?));
+    let telling = tokio::task::spawn_blocking(move || {
+        story::tell(&mut Page::new(std::io::stdout(), colour), &scene.wait()?)
+    });
     let outcome = tokio::select! {
         told = telling => told.context("the demo broke off").flatten().map(|()| ExitCode::SUCCESS),
         () = interrupted => Ok(ExitCode::from(INTERRUPTED)),

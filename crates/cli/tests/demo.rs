@@ -24,10 +24,11 @@ fn normalised(text: &str) -> String {
         (r"process \d+, port \d+", "process 1, port 2"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "2026-01-01T00:00:00.000000Z"),
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "00000000-0000-4000-8000-000000000000"),
-        (r"in \d+\.\d s", "in 0.1 s"),
+        (r"in \d+\.\d\d s", "in 0.05 s"),
     ];
-    let replace =
-        |text: String, (from, to): (&str, &str)| Regex::new(from).unwrap().replace_all(&text, to).into_owned();
+    let replace = |text: String, (from, to): (&str, &str)| {
+        Regex::new(from).unwrap().replace_all(&text, to).into_owned()
+    };
     patterns.into_iter().fold(text.to_owned(), replace)
 }
 

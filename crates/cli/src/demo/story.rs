@@ -18,7 +18,8 @@ const READ: &str = "get_automation";
 const EDIT: &str = "edit-42";
 
 /// The version-guarded update of the example's tool, without a receipt.
-const BARE: &str = "UPDATE automations SET interval_minutes = 30, version = version + 1 WHERE id = ?1 AND version = 1";
+const BARE: &str =
+    "UPDATE automations SET interval_minutes = 30, version = version + 1 WHERE id = ?1 AND version = 1";
 
 /// Tells the whole story.
 ///
@@ -38,7 +39,7 @@ pub(super) fn tell<W: Write>(page: &mut Page<W>, scene: &Scene) -> anyhow::Resul
     reused(page, scene)?;
     status(page, scene)?;
     let seconds = since.elapsed().as_secs_f64();
-    page.line(format_args!("\nAll {} claims held, in {seconds:.1} s.", page.held()))?;
+    page.line(format_args!("\nAll {} claims held, in {seconds:.2} s.", page.held()))?;
     Ok(())
 }
 
@@ -49,13 +50,18 @@ fn cut_off<W: Write>(page: &mut Page<W>, scene: &Scene) -> anyhow::Result<Answer
     let read = call(page, &alice, READ, &json!({ "id": 1 }))?;
     page.claim("it runs every 15 minutes, at version 1", row(15, 1), result(&read))?;
 
-    page.heading("2. She changes it. The change commits, and the connection ends before the answer arrives.")?;
+    page.heading(
+        "2. She changes it. The change commits, and the connection ends before the answer arrives.",
+    )?;
     let cut = Cut::before(scene.address)?;
     let arguments = edit();
     sending(page, &alice, WRITE, &arguments)?;
     let answer = Client::alice(cut.address).call(WRITE, &arguments)?;
     let heard = answer.map_or(Value::Null, |answer| answer.value);
-    page.got("nothing: the connection ended")?;
+    match &heard {
+        Value::Null => page.got("nothing: the connection ended")?,
+        something => page.got(something)?,
+    }
     page.claim("she has no answer", Value::Null, heard)?;
     let lost = client::read(&cut.lost()?)?;
     page.claim("and yet the database has the change, at version 2", row(30, 2), stored(scene, 1)?)?;
@@ -64,7 +70,9 @@ fn cut_off<W: Write>(page: &mut Page<W>, scene: &Scene) -> anyhow::Result<Answer
 
 /// Step 3: what a version check by itself can tell, on a row that she changed and on one that she did not.
 fn without_receipts<W: Write>(page: &mut Page<W>, scene: &Scene) -> anyhow::Result<()> {
-    page.heading("3. Did it succeed? The version check alone cannot tell (plain SQL, straight on the file).")?;
+    page.heading(
+        "3. Did it succeed? The version check alone cannot tell (plain SQL, straight on the file).",
+    )?;
     let hers = bare(page, scene, "alice, again", 1)?;
     page.claim("her retry is refused, because of her own change", json!(0), json!(hers))?;
     let bobs = bare(page, scene, "bob", 2)?;
@@ -83,7 +91,7 @@ fn recovered<W: Write>(page: &mut Page<W>, scene: &Scene, lost: &Answer) -> anyh
     let when = member(&reply, "committed_at");
     page.claim("and so is the time of its commit", member(lost, "committed_at"), when)?;
     page.claim("the row is still at version 2", row(30, 2), stored(scene, 1)?)?;
-    page.claim("there is one receipt", json!(1), receipts(scene)?)
+    page.claim("there is one receipt", json!([EDIT]), receipts(scene)?)
 }
 
 /// Step 5: a later change of someone else's, and the first one once more.
@@ -107,7 +115,7 @@ fn reused<W: Write>(page: &mut Page<W>, scene: &Scene) -> anyhow::Result<()> {
     let code = refusal.value.pointer("/error/code").cloned().unwrap_or_default();
     page.claim("refused: an id names one change", json!("request_id_reused"), code)?;
     page.claim("the row stays at version 3", row(60, 3), stored(scene, 1)?)?;
-    page.claim("there are two receipts, edit-42 and edit-43", json!(2), receipts(scene)?)
+    page.claim("there are two receipts, edit-42 and edit-43", json!([EDIT, "edit-43"]), receipts(scene)?)
 }
 
 /// Step 7: the question by itself.
@@ -126,12 +134,7 @@ fn sending<W: Write>(page: &mut Page<W>, who: &Client, tool: &str, arguments: &V
     Ok(page.sent(format_args!("{}: {tool} {arguments}", who.name))?)
 }
 
-fn call<W: Write>(
-    page: &mut Page<W>,
-    who: &Client,
-    tool: &str,
-    arguments: &Value,
-) -> anyhow::Result<Answer> {
+fn call<W: Write>(page: &mut Page<W>, who: &Client, tool: &str, arguments: &Value) -> anyhow::Result<Answer> {
     sending(page, who, tool, arguments)?;
     let answer = who.call(tool, arguments)?.context("the connection ended before an answer came")?;
     page.got(&answer.value)?;
@@ -163,10 +166,12 @@ fn stored(scene: &Scene, id: i64) -> anyhow::Result<Value> {
     Ok(json!({ "id": id, "interval_minutes": interval, "version": version }))
 }
 
+/// The request ids of all receipts, in order.
 fn receipts(scene: &Scene) -> anyhow::Result<Value> {
-    let sql = "SELECT count(*) FROM counterfoil_receipts";
-    let count: i64 = open(scene)?.query_row(sql, [], |found| found.get(0)).context("no receipts")?;
-    Ok(json!(count))
+    let connection = open(scene)?;
+    let mut query = connection.prepare("SELECT request_id FROM counterfoil_receipts ORDER BY request_id")?;
+    let ids = query.query_map([], |found| found.get(0))?.collect::<Result<Vec<String>, _>>();
+    Ok(json!(ids.context("the receipts cannot be read")?))
 }
 
 fn bare<W: Write>(page: &mut Page<W>, scene: &Scene, who: &str, id: i64) -> anyhow::Result<usize> {

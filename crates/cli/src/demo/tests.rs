@@ -49,7 +49,7 @@ fn check(sabotage: &str, claim: &str, came: &str) {
     let error = outcome.expect_err(claim);
     let broken = error.downcast_ref::<Broken>().unwrap_or_else(|| panic!("{error:#}"));
     assert_eq!((broken.claim.as_str(), broken.came.to_string().as_str()), (claim, came), "{page}");
-    let shown = format!("✗ {claim}\n       expected {}\n       came     {came}\n", broken.expected);
+    let shown = format!("✗ {claim}\n     expected {}\n     came     {came}\n", broken.expected);
     assert!(page.ends_with(&shown), "{page}");
     assert_eq!(format!("{:?}", verdict(Err(error)).unwrap()), format!("{:?}", ExitCode::from(1)));
 }
@@ -88,7 +88,7 @@ fn a_claim_that_does_not_hold_ends_the_story() {
              committed_at, revision, fingerprint, intent, result FROM counterfoil_receipts",
         ),
         "there is one receipt",
-        "2",
+        r#"["another","edit-42"]"#,
     );
 }
 
@@ -96,5 +96,8 @@ fn a_claim_that_does_not_hold_ends_the_story() {
 fn an_interrupted_demo_is_not_a_broken_one() {
     let other = verdict(Err(anyhow::anyhow!("the server cannot be reached")));
     assert!(other.is_err());
-    assert_eq!(format!("{:?}", verdict(Ok(ExitCode::from(130))).unwrap()), format!("{:?}", ExitCode::from(130)));
+    assert_eq!(
+        format!("{:?}", verdict(Ok(ExitCode::from(130))).unwrap()),
+        format!("{:?}", ExitCode::from(130))
+    );
 }
