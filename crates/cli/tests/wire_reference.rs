@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use counterfoil_testkit::suite::{Caller, REFERENCE, Stage, Subject, hold};
 use counterfoil_testkit::{Answer, Ask, Http, Send, Server, Site, Stdio, Who, site};
@@ -58,15 +58,30 @@ impl Caller for HttpCaller {
     }
 }
 
-struct OverStdio(Site);
+struct OverStdio {
+    site: Site,
+    configs: Vec<(Who, PathBuf)>,
+}
+
+impl OverStdio {
+    fn fresh() -> Self {
+        let site = Site::automations();
+        let configs = Who::ALL.iter().map(|who| (*who, site.stdio(site::EXAMPLE, *who))).collect();
+        let subject = Self { site, configs };
+        // R1 looks at the receipts before anybody has called.
+        drop(subject.connect(Who::Alice));
+        subject
+    }
+}
 
 impl Subject for OverStdio {
     fn connect(&self, who: Who) -> Box<dyn Caller + '_> {
-        Box::new(StdioCaller(Stdio::start(Path::new(PROGRAM), &self.0.stdio(site::EXAMPLE, who))))
+        let (_, config) = self.configs.iter().find(|(other, _)| *other == who).unwrap();
+        Box::new(StdioCaller(Stdio::start(Path::new(PROGRAM), config)))
     }
 
     fn stage(&self) -> &dyn Stage {
-        &self.0.database
+        &self.site.database
     }
 }
 
@@ -97,10 +112,5 @@ fn a_server_over_http_without_sessions_behaves_as_the_reference() {
 
 #[test]
 fn servers_over_stdio_behave_as_the_reference() {
-    hold(&REFERENCE, 200, || {
-        let subject = OverStdio(Site::automations());
-        // R1 looks at the receipts before anybody has called.
-        drop(subject.connect(Who::Alice));
-        Box::new(subject)
-    });
+    hold(&REFERENCE, 200, || Box::new(OverStdio::fresh()));
 }

@@ -123,7 +123,7 @@ fn arguments(config: &Path) -> [&OsStr; 4] {
 #[derive(Debug)]
 pub(crate) struct Log {
     text: Arc<Mutex<String>>,
-    closed: Receiver<()>,
+    closed: Mutex<Receiver<()>>,
 }
 
 impl Log {
@@ -137,7 +137,7 @@ impl Log {
             read(stderr, &shared, listening);
             drop(end);
         });
-        (Self { text, closed }, receiver)
+        (Self { text, closed: Mutex::new(closed) }, receiver)
     }
 
     pub(crate) fn text(&self) -> String {
@@ -145,7 +145,7 @@ impl Log {
     }
 
     fn closed(&self) {
-        let open = self.closed.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        let open = self.closed.lock().unwrap().recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         assert!(!open, "it does not end: {}", self.text());
     }
 }
