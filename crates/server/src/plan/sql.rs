@@ -27,10 +27,64 @@ pub(super) struct Scanned {
     pub sql: String,
     /// Every parameter, each once, and where it first stands.
     pub parameters: Vec<(Parameter, Range<usize>)>,
+    /// Where each token stands, white space and comments left out.
+    tokens: Vec<Range<usize>>,
+}
+
+impl Scanned {
+    /// Is `:name` among the parameters?
+    pub(super) fn binds(&self, name: &str) -> bool {
+        self.parameters.iter().any(|(parameter, _)| matches!(parameter, Parameter::Plain(known) if known == name))
+    }
+
+    /// The token that covers byte `at`; where none does, the byte itself.
+    pub(super) fn token_at(&self, at: usize) -> Range<usize> {
+        let covers = |token: &&Range<usize>| token.contains(&at);
+        let at = at.min(self.sql.len());
+        self.tokens.iter().find(covers).cloned().unwrap_or(at..self.sql.len().min(at + 1))
+    }
+
+    /// Where the name `word` first stands, quoted or not, whatever its case.
+    pub(super) fn word(&self, word: &str) -> Option<Range<usize>> {
+        self.tokens.iter().find(|token| self.name(token).eq_ignore_ascii_case(word)).cloned()
+    }
+
+    /// Where the name `word` last stands.
+    pub(super) fn last_word(&self, word: &str) -> Option<Range<usize>> {
+        self.tokens.iter().rfind(|token| self.name(token).eq_ignore_ascii_case(word)).cloned()
+    }
+
+    /// A row in the way is deleted without a word: `INSERT OR REPLACE`, `UPDATE OR REPLACE`, `REPLACE INTO`.
+    pub(super) fn replaces(&self) -> bool {
+        let word = |token: &Range<usize>| self.sql[token.clone()].to_ascii_uppercase();
+        let words: Vec<String> = self.tokens.iter().map(word).collect();
+        let pair = |pair: &[String]| matches!(pair, [a, b] if a == "OR" && b == "REPLACE" || a == "REPLACE" && b == "INTO");
+        words.windows(2).any(pair)
+    }
+
+    /// Is it an INSERT, perhaps after a WITH?
+    pub(super) fn inserts(&self) -> bool {
+        self.word("INSERT").is_some()
+    }
+
+    /// The whole statement, without the white space around it.
+    pub(super) fn whole(&self) -> Range<usize> {
+        let start = self.tokens.first().map_or(0, |token| token.start);
+        start..self.tokens.last().map_or(self.sql.len(), |token| token.end)
+    }
+
+    /// A token without its quotes.
+    fn name(&self, token: &Range<usize>) -> &str {
+        self.sql[token.clone()].trim_matches(['"', '`', '[', ']'])
+    }
 }
 
 /// Scans `sql`, or says what keeps it from being one statement, and where in it.
 pub(super) fn scan(sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
+    if let Some(at) = sql.find('\0') {
+        // SQLite would take the statement to end here, whatever stands behind.
+        return Err((Diagnostic::error("a statement holds no NUL"), at..at + 1));
+    }
     let tokens = Tokenizer::new(&SQLiteDialect {}, sql).with_unescape(false).tokenize_with_location();
     let tokens = tokens.map_err(|error| {
         let at = offset(sql, error.location);
@@ -39,7 +93,9 @@ pub(super) fn scan(sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
     let tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|token| !matches!(token.token, Token::EOF)).collect();
     one_statement(sql, &tokens)?;
-    let mut scanned = Scanned { sql: sql.to_owned(), parameters: Vec::new() };
+    let solid = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    let places = solid.map(|token| span(sql, token)).collect();
+    let mut scanned = Scanned { sql: sql.to_owned(), parameters: Vec::new(), tokens: places };
     for at in 0..tokens.len() {
         parameter(sql, &tokens[at..], &mut scanned)?;
     }

@@ -1,0 +1,15 @@
+-- Notes whose ids and versions never come back, and what else the cases need.
+CREATE TABLE notes (
+  id           INTEGER PRIMARY KEY AUTOINCREMENT,
+  workspace_id TEXT    NOT NULL,
+  author       TEXT    NOT NULL,
+  title        TEXT    NOT NULL,
+  body         TEXT,
+  version      INTEGER NOT NULL DEFAULT 1,
+  UNIQUE (workspace_id, title)
+) STRICT;
+CREATE TRIGGER notes_version_rises BEFORE UPDATE ON notes WHEN NEW.version <= OLD.version
+BEGIN SELECT RAISE(ABORT, 'version must rise'); END;
+
+CREATE TABLE members (workspace_id TEXT, user_id TEXT, issuer TEXT, PRIMARY KEY (workspace_id, user_id)) WITHOUT ROWID;
+CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace_id TEXT, note_id INTEGER, what TEXT, at TEXT);
