@@ -120,6 +120,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 fn read(place: &Path, filter: Filter) -> anyhow::Result<Vec<Record>> {
     let (path, filter) = database(place, filter)?;
+    if path.is_dir() {
+        bail!("{} is a directory", path.display());
+    }
     let unusable = || format!("{} cannot be used", path.display());
     if !path.exists() {
         bail!("{} is not there: nothing has been served from it yet", path.display());

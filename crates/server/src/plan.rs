@@ -289,6 +289,9 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
     let DatabaseUrl::Sqlite(path) = &url.value;
     let path = config.resolve(path);
     let fault = match (path.exists(), schema, &config.database.schema) {
+        (true, _, _) if path.is_dir() => {
+            Diagnostic::error("the database is a directory").at(url.span.clone(), "")
+        }
         (true, _, _) => match Probe::open(&path) {
             Ok(probe) => return Some(probe),
             Err(error) => Diagnostic::error(format!("the database cannot be used: {error}"))

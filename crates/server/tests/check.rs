@@ -186,7 +186,7 @@ fn what_is_bound_is_what_sqlite_binds() {
     let accepted = [
         "SELECT :a, :b",
         "SELECT ':x' || :a || \":b\" FROM (SELECT :b AS \":b\")",
-        "SELECT [x:a], `x:a`, \"x:a\", :a, :b FROM t",
+        "SELECT [x:a] AS c, `x:a` AS d, \"x:a\", :a, :b FROM t",
         "SELECT :a /* :x /* :y */, :b",
         "SELECT :a -- :x\n, :b",
         "SELECT :a --\r:x\n, :b",
@@ -214,7 +214,7 @@ fn what_is_bound_is_what_sqlite_binds() {
         "SELECT [select], :a FROM t WHERE w = :b",
         "SELECT :a AS \u{e4}\u{1f600}, :b",
         "SELECT N':x', :a, :b FROM (SELECT 1 AS n)",
-        "SELECT 1 AS e':x', :a, :b",
+        "SELECT e':x', :a, :b FROM (SELECT 1 AS e)",
         "\u{feff}SELECT :a, :b",
         "SELECT :a\u{c}, :b",
         "SELECT :a, :b;",

@@ -34,8 +34,10 @@ pub(super) struct Facts {
     pub touched: BTreeSet<(Change, String)>,
     /// Columns set by UPDATE, by triggers too.
     pub sets: BTreeSet<(String, String)>,
-    /// Columns read.
+    /// Columns read, by triggers too.
     pub reads: BTreeSet<(String, String)>,
+    /// Names of the columns that the statement itself reads.
+    pub own_reads: BTreeSet<String>,
 }
 
 impl Facts {
@@ -302,6 +304,9 @@ impl Seen {
             AuthAction::Read { table_name, column_name } => {
                 of_the_application(table_name)?;
                 self.facts.reads.insert((table_name.to_owned(), column_name.to_owned()));
+                if own {
+                    self.facts.own_reads.insert(column_name.to_ascii_lowercase());
+                }
                 Ok(())
             }
             AuthAction::Function { function_name } => function(function_name, own),
@@ -347,7 +352,8 @@ fn of_the_application(table: &str) -> Result<(), Unfit> {
         return Err(Unfit::about(format!("`{table}` is the ledger's own: no tool may touch it"), table));
     }
     if is_internal(table) {
-        let message = format!("`{table}` is SQLite's own: a tool reads and changes the application's tables");
+        let called = if table.eq_ignore_ascii_case("sqlite_master") { "sqlite_schema" } else { table };
+        let message = format!("`{called}` is SQLite's own: a tool reads and changes the application's tables");
         return Err(Unfit::about(message, table));
     }
     Ok(())

@@ -30,6 +30,9 @@ static NEW_ID_EACH_TIME: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     orders.iter().filter_map(|order| Regex::new(order).ok()).collect()
 });
 
+/// "The id of every request" says what an id is, and gives no advice.
+static OF_EACH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)\bof (?:each|every)\b").ok());
+
 /// What turns such advice into its opposite, right before it.
 static NEVER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)\b(?:never|not|no|don't|avoid)\b").ok());
 
@@ -112,8 +115,8 @@ impl Planner<'_> {
         let declared = tool.input.members.iter().any(|member| member.name.value == *argument);
         let holds = |step: &&Checked| step.binds_argument(argument);
         let Some(step) = parts.steps().find(holds).filter(|_| declared) else { return };
-        let compared = |(_, known): &(String, String)| known.eq_ignore_ascii_case(column);
-        if parts.steps().filter(holds).any(|step| step.facts.reads.iter().any(compared)) {
+        let compared = column.to_ascii_lowercase();
+        if parts.steps().filter(holds).any(|step| step.facts.own_reads.contains(&compared)) {
             return;
         }
         let Some(at) = parts.steps.iter().position(|part| part.as_ref().is_some_and(|part| std::ptr::eq(part, step)))
@@ -250,7 +253,8 @@ impl Planner<'_> {
         let versioned = parts.steps().any(|step| step.binds_argument(argument));
         let inserts_only = !parts.changes(Change::Update) && !parts.changes(Change::Delete);
         let uuids = self.config.receipts.ids() == IdForm::Uuid;
-        if versioned || inserts_only && uuids {
+        let changes = parts.steps().any(|step| !step.facts.changes.is_empty());
+        if versioned || !changes || inserts_only && uuids {
             return;
         }
         let (span, name) = (tool.name.span.clone(), &tool.name.value);
@@ -352,7 +356,8 @@ fn teaches_new_ids(text: &str) -> Option<Range<usize>> {
     let found = NEW_ID_EACH_TIME.iter().find_map(|wrong| wrong.find(text))?;
     let before: String = text[..found.start()].chars().rev().take(24).collect::<String>().chars().rev().collect();
     let forbids = NEVER.as_ref().is_some_and(|never| never.is_match(&before));
-    (!forbids).then_some(found.range())
+    let tells_of = OF_EACH.as_ref().is_some_and(|of| of.is_match(found.as_str()));
+    (!forbids && !tells_of).then_some(found.range())
 }
 
 pub(super) fn shared(tool: &config::Tool) -> bool {
@@ -386,6 +391,7 @@ mod tests {
             ("Creates a new automation for each call to the team.", false),
             ("Returns the unique id of every automation.", false),
             ("Call it once for each new automation.", false),
+            ("The unique id of each request", false),
         ];
         for (text, teaches) in cases {
             assert_eq!(teaches_new_ids(text).is_some(), teaches, "{text}");

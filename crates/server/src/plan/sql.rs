@@ -34,7 +34,7 @@ pub(super) struct Scanned {
 impl Scanned {
     /// Is `:name` among the parameters?
     pub(super) fn binds(&self, name: &str) -> bool {
-        self.parameters.iter().any(|(parameter, _)| matches!(parameter, Parameter::Plain(known) if known == name))
+        self.names().any(|known| known == name)
     }
 
     /// The token that covers byte `at`; where none does, the byte itself.
@@ -49,9 +49,24 @@ impl Scanned {
         self.tokens.iter().find(|token| self.name(token).eq_ignore_ascii_case(word)).cloned()
     }
 
-    /// Where the name `word` last stands.
-    pub(super) fn last_word(&self, word: &str) -> Option<Range<usize>> {
-        self.tokens.iter().rfind(|token| self.name(token).eq_ignore_ascii_case(word)).cloned()
+    /// Where `name` last stands as a result column, where that is plain to see: in RETURNING, or before FROM.
+    pub(super) fn result_word(&self, name: &str) -> Option<Range<usize>> {
+        let is = |token: &Range<usize>, word: &str| self.name(token).eq_ignore_ascii_case(word);
+        let place = |word: &str| self.tokens.iter().position(|token| is(token, word));
+        let columns = match (place("RETURNING"), place("WITH"), place("FROM")) {
+            (Some(at), _, _) => &self.tokens[at..],
+            (None, None, Some(at)) => &self.tokens[..at],
+            (None, _, _) => return None,
+        };
+        columns.iter().rfind(|token| is(token, name)).cloned()
+    }
+
+    /// The names of the plain parameters.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.iter().filter_map(|(parameter, _)| match parameter {
+            Parameter::Plain(name) => Some(name.as_str()),
+            Parameter::Dotted(..) => None,
+        })
     }
 
     /// A row in the way is deleted without a word: `INSERT OR REPLACE`, `UPDATE OR REPLACE`, `REPLACE INTO`.
@@ -120,6 +135,18 @@ fn offset(sql: &str, at: Location) -> usize {
 /// First words a statement may have.
 const ALLOWED: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
 
+/// What to do instead of a statement that begins with `word`.
+fn instead(word: &str) -> &'static str {
+    match word {
+        "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "SAVEPOINT" | "RELEASE" => {
+            "every call has a transaction already: a list of statements commits as one, or not at all"
+        }
+        "CREATE" | "DROP" | "ALTER" => "tables are made by `[database] schema`, or by migrations of your own",
+        "REPLACE" => "write `INSERT … ON CONFLICT (…) DO UPDATE …`",
+        _ => "WITH may stand before it; nothing else is run",
+    }
+}
+
 fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let mut meaningful = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let Some(first) = meaningful.next() else {
@@ -128,7 +155,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let word = sql[span(sql, first)].to_uppercase();
     if !ALLOWED.contains(&word.as_str()) {
         let fault = Diagnostic::error("a statement is one SELECT, INSERT, UPDATE or DELETE");
-        return Err((fault.help("WITH may stand before it; nothing else is run"), span(sql, first)));
+        return Err((fault.help(instead(&word)), span(sql, first)));
     }
     let semicolon = meaningful.by_ref().find(|token| matches!(token.token, Token::SemiColon));
     match (semicolon, meaningful.next()) {

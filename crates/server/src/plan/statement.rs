@@ -85,10 +85,10 @@ impl Planner<'_> {
             resolved.push((parameter.bound_name(), self.resolve(sql, parameter, part, &place)));
         }
         if matches!(place.must_bind, MustBind::Workspace | MustBind::Caller) {
-            self.must_bind(sql, &scanned, place.name, "workspace");
+            self.must_bind(sql, &scanned, &place, "workspace");
         }
         if place.must_bind == MustBind::Caller {
-            self.must_bind(sql, &scanned, place.name, "principal");
+            self.must_bind(sql, &scanned, &place, "principal");
         }
         let facts = self.prepare(sql, &scanned)?;
         if place.read_only && !facts.read_only {
@@ -96,7 +96,7 @@ impl Planner<'_> {
             return self.fault(sql, changing_word(&scanned), fault.help("write a SELECT here"));
         }
         if place.must_bind == MustBind::WorkspaceUnlessInsert && !only_inserts(&facts) {
-            self.must_bind(sql, &scanned, place.name, "workspace");
+            self.must_bind(sql, &scanned, &place, "workspace");
         }
         let binds = self.in_order(sql, &scanned, &facts, &resolved);
         let columns = self.columns(sql, &scanned, &facts.columns, &place);
@@ -124,20 +124,28 @@ impl Planner<'_> {
         }
     }
 
-    fn must_bind(&mut self, sql: &Sql, scanned: &Scanned, place: &str, name: &str) {
-        if scanned.binds(name) {
+    fn must_bind(&mut self, sql: &Sql, scanned: &Scanned, place: &Place<'_>, name: &str) {
+        // A parameter that was probably meant for it has been reported with the right name.
+        let misspelt = scanned.names().any(|known| meant(known, place) == Some(name));
+        if scanned.binds(name) || misspelt {
             return;
         }
-        let fault = Diagnostic::error(format!("`{place}` does not bind `:{name}`"));
-        let help = match place {
-            "membership" => "it must find a row for this principal in this workspace, and for no other",
+        let fault = Diagnostic::error(format!("`{}` does not bind `:{name}`", place.name));
+        let fault = fault.help(match place.must_bind {
+            MustBind::Caller => "it must find a row for this principal in this workspace, and for no other",
             _ if scanned.inserts() => "store it: every row belongs to the workspace of the call that made it",
             _ => "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows",
+        });
+        let shareable = place.name == "read" || place.name == "write" && scanned.inserts();
+        let fault = match place.must_bind {
+            MustBind::WorkspaceUnlessInsert => {
+                fault.note("`shared = true` lifts this for reads and for statements that only insert")
+            }
+            MustBind::Workspace if shareable => {
+                fault.note("data that all workspaces share: say `shared = true` on the tool")
+            }
+            MustBind::Workspace | MustBind::Caller | MustBind::Nothing => fault,
         };
-        let fault = fault.help(help);
-        let shareable = place == "read" || place == "write" && scanned.inserts();
-        let note = "data that all workspaces share: say `shared = true` on the tool";
-        let fault = if shareable { fault.note(note) } else { fault };
         let _reported: Option<()> = self.fault(sql, scanned.whole(), fault);
     }
 
@@ -192,7 +200,7 @@ impl Planner<'_> {
         for (at, column) in facts.iter().enumerate() {
             if facts[..at].iter().any(|other| other.name == column.name) {
                 let fault = Diagnostic::error(format!("two result columns are called `{}`", column.name));
-                let part = scanned.last_word(&column.name).unwrap_or(scanned.whole());
+                let part = scanned.result_word(&column.name).unwrap_or(scanned.whole());
                 let _reported: Option<()> =
                     self.fault(sql, part, fault.help("give one of them another name: `… AS other_name`"));
             }
@@ -263,10 +271,14 @@ fn meant<'a>(name: &str, place: &Place<'a>) -> Option<&'a str> {
 }
 
 fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bind>, Diagnostic> {
+    if place.read_only {
+        let fault = Diagnostic::error(format!("`{}` comes after no other statement", place.name));
+        return Err(fault.help("only a statement of a `write` list may bind `:NAME.column` of an earlier one"));
+    }
     let Some(found) = place.earlier.iter().find(|earlier| earlier.name == statement) else {
         let fault = Diagnostic::error(format!("no earlier statement is called `{statement}`"));
         let known: Vec<&str> = place.earlier.iter().map(|earlier| earlier.name.as_str()).collect();
-        let name = format!("name it: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`");
+        let name = format!("name it, before this one: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`");
         let help =
             nearest(statement, &known).map_or(name, |near| format!("did you mean `:{near}.{column}`?"));
         return Err(fault.help(help));
