@@ -46,7 +46,10 @@ enum Command {
     #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
     /// Bearer tokens
-    #[command(subcommand, after_help = "Example:\n  counterfoil token new --subject alice --workspace team-a --scope automation:write")]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  counterfoil token new --subject alice --workspace team-a --scope automation:write"
+    )]
     Token(token::Command),
 }
 

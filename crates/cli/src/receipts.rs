@@ -144,7 +144,9 @@ fn database(place: &Path, filter: Filter) -> anyhow::Result<(PathBuf, Filter)> {
     let Some(config) = config else { bail!("{} names no database:\n\n{report}", place.display()) };
     let DatabaseUrl::Sqlite(path) = &config.database.url.value;
     let known = |asked: &String| {
-        let is = |tool: &&config::Tool| tool.was.iter().chain([&tool.name]).any(|name| name.value.as_str() == asked);
+        let is = |tool: &&config::Tool| {
+            tool.was.iter().chain([&tool.name]).any(|name| name.value.as_str() == asked)
+        };
         config.tools.iter().find(is).map(|tool| tool.ledger_name().to_string())
     };
     let tool = filter.tool.as_ref().map(|asked| known(asked).unwrap_or_else(|| asked.clone()));

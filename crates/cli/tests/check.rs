@@ -61,10 +61,16 @@ fn folder() -> tempfile::TempDir {
 fn a_check_answers_on_standard_output_and_by_its_exit_code() {
     let folder = folder();
     let good = run(folder.path(), &["check", "counterfoil.toml"]);
-    assert_eq!((good.code, good.out.as_str(), good.err.as_str()), (0, "counterfoil.toml: nothing wrong\n", ""));
+    assert_eq!(
+        (good.code, good.out.as_str(), good.err.as_str()),
+        (0, "counterfoil.toml: nothing wrong\n", "")
+    );
     let wrong = run(folder.path(), &["check", "wrong.toml"]);
     assert_eq!((wrong.code, wrong.err.as_str()), (1, ""));
-    assert!(wrong.out.contains("no such column: versoin") && wrong.out.contains("did you mean `version`?"), "{wrong:?}");
+    assert!(
+        wrong.out.contains("no such column: versoin") && wrong.out.contains("did you mean `version`?"),
+        "{wrong:?}"
+    );
     assert!(wrong.out.ends_with("wrong.toml: 1 error\n"), "{wrong:?}");
     let empty = run(folder.path(), &["check", "empty.toml"]);
     assert_eq!((empty.code, empty.err.as_str()), (1, ""));
@@ -82,7 +88,11 @@ fn a_config_that_cannot_be_read_is_said_in_one_line() {
     ] {
         for arguments in [vec!["check", file], vec!["serve", file], vec!["receipts", "list", file]] {
             let ran = run(folder.path(), &arguments);
-            assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (3, "", 1), "{arguments:?} {ran:?}");
+            assert_eq!(
+                (ran.code, ran.out.as_str(), ran.err.lines().count()),
+                (3, "", 1),
+                "{arguments:?} {ran:?}"
+            );
             assert!(ran.err.starts_with("counterfoil: ") && ran.err.contains(why), "{arguments:?} {ran:?}");
         }
     }

@@ -244,9 +244,8 @@ impl Planner<'_> {
         let tools: Option<Vec<Arc<Tool>>> = tools.into_iter().map(|tool| tool.map(Arc::new)).collect();
         let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
         let auth = &self.config.auth;
-        let token = |token: &config::Token| {
-            Some((token.sha256.value, Arc::new(token.credentials.principal()?)))
-        };
+        let token =
+            |token: &config::Token| Some((token.sha256.value, Arc::new(token.credentials.principal()?)));
         Some(Plan {
             database: self.config.resolve(path),
             schema,
@@ -294,22 +293,24 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
         }
         (true, _, _) => match Probe::open(&path) {
             Ok(probe) => return Some(probe),
-            Err(error) => Diagnostic::error(format!("the database cannot be used: {error}"))
-                .at(url.span.clone(), ""),
+            Err(error) => {
+                Diagnostic::error(format!("the database cannot be used: {error}")).at(url.span.clone(), "")
+            }
         },
         (false, Some(schema), Some(written)) => match Probe::imagine(schema) {
             Ok(probe) => return Some(probe),
             Err(error) => schema_fault(schema, &error).at(written.span.clone(), ""),
         },
-        (false, _, _) => Diagnostic::error("there is no such database file").at(url.span.clone(), "").help(
-            "make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`",
-        ),
+        (false, _, _) => Diagnostic::error("there is no such database file")
+            .at(url.span.clone(), "")
+            .help("make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`"),
     };
     report.push(fault);
     None
 }
 
 /// What is wrong with the schema, and on which of its lines.
+#[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
 fn schema_fault(schema: &str, error: &rusqlite::Error) -> Diagnostic {
     let said = |text: &str| Diagnostic::error(format!("the schema cannot be applied: {text}"));
     match error {
@@ -320,9 +321,12 @@ fn schema_fault(schema: &str, error: &rusqlite::Error) -> Diagnostic {
             let before = schema.get(..at).unwrap_or_default();
             said(msg).note(format!("it is on line {} of the schema", before.matches('\n').count() + 1))
         }
-        rusqlite::Error::SqliteFailure(code, _) if code.code == ErrorCode::AuthorizationForStatementDenied => {
-            said("it would write to another file").help("a schema makes one database: remove ATTACH and VACUUM INTO")
+        rusqlite::Error::SqliteFailure(code, _)
+            if code.code == ErrorCode::AuthorizationForStatementDenied =>
+        {
+            said("it would write to another file")
+                .help("a schema makes one database: remove ATTACH and VACUUM INTO")
         }
-        other => said(&other.to_string()),
+        _ => said(&error.to_string()),
     }
 }

@@ -5,7 +5,7 @@
 //! served first, which pins its contracts. `UPDATE_EXPECT=1` writes the pictures anew; look at them before they are
 //! committed: they are what a newcomer reads.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a failed step is a failed test")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,8 @@ fn a_check_sees_the_log() {
 /// A statement of a tool with the inputs `a` and `b`, in a database with a table `t`.
 fn plan_of(sql: &str) -> (Option<Plan>, Report) {
     let schema = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&schema, "CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);").unwrap();
+    std::fs::write(&schema, "CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);")
+        .unwrap();
     let quoted = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
     let text = format!(
         "[database]\nurl = 'sqlite:none.db'\nschema = {}\n[auth.stdio]\nsubject = 's'\nworkspace = 'w'\nscopes = ['s']\n\
@@ -173,7 +174,9 @@ fn plan_of(sql: &str) -> (Option<Plan>, Report) {
 /// What SQLite itself takes for the parameters of `sql`.
 fn parameters(sql: &str) -> Option<Vec<String>> {
     let connection = Connection::open_in_memory().unwrap();
-    connection.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);").unwrap();
+    connection
+        .execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);")
+        .unwrap();
     let statement = connection.prepare(sql).ok()?;
     let name = |at| statement.parameter_name(at).unwrap_or("?").to_owned();
     Some((1..=statement.parameter_count()).map(name).collect())
@@ -229,10 +232,15 @@ fn what_is_bound_is_what_sqlite_binds() {
             continue;
         };
         let plan::Kind::Read(read) = &plan.tools[0].kind else { panic!("not a read") };
-        let bound: Vec<String> = read.query.binds.iter().map(|bind| match bind {
-            plan::Bind::Argument(name) => format!(":{name}"),
-            other => panic!("{sql} binds {other:?}"),
-        }).collect();
+        let bound: Vec<String> = read
+            .query
+            .binds
+            .iter()
+            .map(|bind| match bind {
+                plan::Bind::Argument(name) => format!(":{name}"),
+                other => panic!("{sql} binds {other:?}"),
+            })
+            .collect();
         assert_eq!(Some(&bound), parameters(&read.query.sql).as_ref(), "{sql}");
         assert_eq!(bound, [":a", ":b"], "{sql}");
     }

@@ -49,7 +49,8 @@ impl Facts {
 
     /// Every `change` of a table that replaces the row in the way also deletes.
     pub(super) fn replaces(&mut self, mut replaced: impl FnMut(&str) -> bool) {
-        let deleted = |(_, table): &(Change, String)| replaced(table).then(|| (Change::Delete, table.clone()));
+        let deleted =
+            |(_, table): &(Change, String)| replaced(table).then(|| (Change::Delete, table.clone()));
         let deleted: Vec<_> = self.changes.iter().filter_map(deleted).collect();
         self.changes.extend(deleted.iter().cloned());
         self.touched.extend(deleted);
@@ -186,8 +187,11 @@ impl Probe {
         (!made.contains("AUTOINCREMENT") && !made.contains("WITHOUT ROWID")).then_some(column)
     }
 
-    /// Does a trigger on `table` watch over `column`?
+    /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(super) fn guarded(&self, table: &str, column: &str) -> bool {
+        if self.table_sql(table).is_empty() {
+            return true;
+        }
         let sql = "SELECT group_concat(sql, char(10)) FROM sqlite_schema \
                    WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)";
         let triggers: String = self.ask(sql, table).unwrap_or_default();
@@ -215,15 +219,19 @@ impl Probe {
         rows.collect()
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
     fn unfit(&self, error: &Error) -> Unfit {
         let (message, at) = match error {
             Error::SqlInputError { msg, offset, .. } => (msg.clone(), usize::try_from(*offset).ok()),
             Error::SqliteFailure(_, Some(message)) => (message.clone(), None),
-            other => (other.to_string(), None),
+            _ => (error.to_string(), None),
         };
-        let missing = |what: &str| message.strip_prefix(what).map(|name| name.rsplit('.').next().unwrap_or(name));
+        let missing =
+            |what: &str| message.strip_prefix(what).map(|name| name.rsplit('.').next().unwrap_or(name));
         let (word, known) = match (missing("no such table: "), missing("no such column: ")) {
-            (Some(table), _) => (table, self.names("SELECT name FROM pragma_table_list WHERE schema = 'main'")),
+            (Some(table), _) => {
+                (table, self.names("SELECT name FROM pragma_table_list WHERE schema = 'main'"))
+            }
             (None, Some(column)) => (column, self.names(COLUMNS)),
             (None, None) => return Unfit { message: prepared(&message), at, ..Unfit::default() },
         };
@@ -255,10 +263,10 @@ fn prepared(message: &str) -> String {
 /// written when a config is checked.
 fn imagined(schema: &str) -> Result<Connection, Error> {
     let mut connection = Connection::open_in_memory()?;
-    connection.authorizer(Some(|context: AuthContext<'_>| match context.action {
+    connection.authorizer(Some(|context: AuthContext<'_>| {
         // VACUUM INTO attaches the file it writes.
-        AuthAction::Attach { .. } => Authorization::Deny,
-        _ => Authorization::Allow,
+        let elsewhere = matches!(context.action, AuthAction::Attach { .. });
+        if elsewhere { Authorization::Deny } else { Authorization::Allow }
     }))?;
     connection.execute_batch(schema)?;
     connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
@@ -297,6 +305,7 @@ impl Seen {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named is not allowed")]
     fn allow(&mut self, context: &AuthContext<'_>) -> Result<(), Unfit> {
         let own = context.accessor.is_none();
         match context.action {
@@ -335,11 +344,11 @@ impl Seen {
 
 fn function(name: &str, own: bool) -> Result<(), Unfit> {
     let is = |known: &&str| name.eq_ignore_ascii_case(known);
-    if OUTSIDE.iter().any(|known| is(&known)) {
+    if OUTSIDE.iter().any(is) {
         return Err(Unfit::about(format!("`{name}()` reaches out of the database"), name));
     }
     // A trigger's own inserts and changes are a world of their own, where these functions are well defined.
-    if own && OF_A_CONNECTION.iter().any(|known| is(&known)) {
+    if own && OF_A_CONNECTION.iter().any(is) {
         let help = "use RETURNING; a later statement of a list binds `:NAME.column` of an earlier one";
         let message = format!("`{name}()` tells of a connection and not of a call");
         return Err(Unfit { help: Some(help.into()), ..Unfit::about(message, name) });
@@ -353,7 +362,8 @@ fn of_the_application(table: &str) -> Result<(), Unfit> {
     }
     if is_internal(table) {
         let called = if table.eq_ignore_ascii_case("sqlite_master") { "sqlite_schema" } else { table };
-        let message = format!("`{called}` is SQLite's own: a tool reads and changes the application's tables");
+        let message =
+            format!("`{called}` is SQLite's own: a tool reads and changes the application's tables");
         return Err(Unfit::about(message, table));
     }
     Ok(())

@@ -13,7 +13,7 @@ use super::sql::{Parameter, Scanned, scan};
 use super::statement::Checked;
 use super::tool::Parts;
 use super::{Bind, Planner};
-use crate::config::{self, Sql, WriteReturns};
+use crate::config::{self, Sql, WriteReturns, nearest};
 use crate::diagnostics::{Diagnostic, Span};
 
 const A_NEW: &str = r"\b(?:new|fresh|unique|different|random|own)\b";
@@ -34,7 +34,8 @@ static NEW_ID_EACH_TIME: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 static OF_EACH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)\bof (?:each|every)\b").ok());
 
 /// What turns such advice into its opposite, right before it.
-static NEVER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)\b(?:never|not|no|don't|avoid)\b").ok());
+static NEVER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)\b(?:never|not|no|don't|avoid)\b").ok());
 
 impl Planner<'_> {
     pub(super) fn judge_read(
@@ -84,7 +85,9 @@ impl Planner<'_> {
         });
         if let Some(table) = changes.filter(|_| tool.access.is_none()) {
             let fault = Diagnostic::error("a tool that updates or deletes must declare `access`");
-            let help = format!("add a rule such as `access = \"SELECT 1 FROM {table} WHERE id = :id AND workspace_id = :workspace\"`");
+            let help = format!(
+                "add a rule such as `access = \"SELECT 1 FROM {table} WHERE id = :id AND workspace_id = :workspace\"`"
+            );
             self.report.push(fault.at(tool.name.span.clone(), "").help(help));
         }
     }
@@ -119,7 +122,8 @@ impl Planner<'_> {
         if parts.steps().filter(holds).any(|step| step.facts.own_reads.contains(&compared)) {
             return;
         }
-        let Some(at) = parts.steps.iter().position(|part| part.as_ref().is_some_and(|part| std::ptr::eq(part, step)))
+        let Some(at) =
+            parts.steps.iter().position(|part| part.as_ref().is_some_and(|part| std::ptr::eq(part, step)))
         else {
             return;
         };
@@ -128,11 +132,8 @@ impl Planner<'_> {
             "write `AND {column} = :{argument}`, or name the column: `version = {{ argument = \"{argument}\", column = \"…\" }}`"
         );
         let part = step.scanned.sql.find(&format!(":{argument}")).map(|at| at..at + argument.len() + 1);
-        let _reported: Option<()> = self.fault(
-            &write.statements[at].sql,
-            part.unwrap_or(step.scanned.whole()),
-            fault.help(help),
-        );
+        let _reported: Option<()> =
+            self.fault(&write.statements[at].sql, part.unwrap_or(step.scanned.whole()), fault.help(help));
     }
 
     fn access_binds_issuer(&mut self, tool: &config::Tool, access: Option<&Checked>) {
@@ -165,8 +166,15 @@ impl Planner<'_> {
     fn inputs_are_used(&mut self, tool: &config::Tool, statements: &[Option<&Sql>]) {
         let scanned: Result<Vec<Scanned>, _> = statements.iter().flatten().map(|sql| scan(sql)).collect();
         let Ok(scanned) = scanned else { return };
-        for name in tool.input.members.iter().map(|member| &member.name) {
-            if !scanned.iter().any(|statement| statement.binds(name)) {
+        let bound: Vec<&str> = scanned.iter().flat_map(Scanned::names).collect();
+        let inputs = || tool.input.members.iter().map(|member| &member.name);
+        // A misspelt parameter has been reported with the name of the input it was meant for.
+        let unknown = bound.iter().filter(|name| !inputs().any(|input| input.value == **name));
+        let unknown: Vec<&str> =
+            unknown.filter(|name| !counterfoil_core::wire::RESERVED.contains(name)).copied().collect();
+        for name in inputs() {
+            let misspelt = unknown.iter().any(|unknown| nearest(unknown, &[name.as_str()]).is_some());
+            if !bound.contains(&name.as_str()) && !misspelt {
                 let fault = Diagnostic::error(format!("the input `{}` is bound by no statement", name.value));
                 let help = format!("bind it as `:{}`, or remove it", name.value);
                 self.report.push(fault.at(name.span.clone(), "").help(help));
@@ -207,8 +215,10 @@ impl Planner<'_> {
         });
         if let Some((input, part)) = missing {
             let revision = &retired.revision;
-            let message =
-                format!("the retired revision `{}` has no input `{input}`, which `{name}` binds", revision.value);
+            let message = format!(
+                "the retired revision `{}` has no input `{input}`, which `{name}` binds",
+                revision.value
+            );
             let place = self.config.source.inside(&sql.span, sql, part.clone());
             let fault = Diagnostic::error(message).at(revision.span.clone(), "").at(place, "bound here");
             self.report.push(fault.help("give it a rule of its own: `replay_access = \"SELECT 1 FROM …\"`"));
@@ -259,11 +269,13 @@ impl Planner<'_> {
         }
         let (span, name) = (tool.name.span.clone(), &tool.name.value);
         if inserts_only {
-            let message = format!("`{name}` may insert twice, or not at all, if callers choose ids carelessly");
+            let message =
+                format!("`{name}` may insert twice, or not at all, if callers choose ids carelessly");
             let help = "write `[receipts] request_ids = \"uuid\"`, so that no caller picks an id used before";
             return self.doubt(span, message, help);
         }
-        let message = format!("`{name}` may change what its caller has not seen: it has no version condition");
+        let message =
+            format!("`{name}` may change what its caller has not seen: it has no version condition");
         let column = &write.version.column;
         let help = format!(
             "add an input `{argument} = {{ type = \"integer\" }}` and `AND {column} = :{argument}` to the statement"
@@ -278,9 +290,8 @@ impl Planner<'_> {
         }
         let Some(reads) = parts.access.as_ref().map(|access| &access.facts.reads) else { return };
         let hides = |step: &Checked| {
-            let deletes = |(table, _): &(String, String)| {
-                step.facts.touched.contains(&(Change::Delete, table.clone()))
-            };
+            let deletes =
+                |(table, _): &(String, String)| step.facts.touched.contains(&(Change::Delete, table.clone()));
             reads.iter().any(deletes) || !reads.is_disjoint(&step.facts.sets)
         };
         if parts.steps().any(hides) {
@@ -354,7 +365,8 @@ fn each<'a>(
 
 fn teaches_new_ids(text: &str) -> Option<Range<usize>> {
     let found = NEW_ID_EACH_TIME.iter().find_map(|wrong| wrong.find(text))?;
-    let before: String = text[..found.start()].chars().rev().take(24).collect::<String>().chars().rev().collect();
+    let before: String =
+        text[..found.start()].chars().rev().take(24).collect::<String>().chars().rev().collect();
     let forbids = NEVER.as_ref().is_some_and(|never| never.is_match(&before));
     let tells_of = OF_EACH.as_ref().is_some_and(|of| of.is_match(found.as_str()));
     (!forbids && !tells_of).then_some(found.range())

@@ -169,6 +169,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
 }
 
 /// Notes the parameter that begins at the first of `tokens`, if one does.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only two kinds of token begin a parameter")]
 fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()> {
     let Some(first) = tokens.first() else { return Ok(()) };
     match &first.token {

@@ -100,7 +100,11 @@ impl Planner<'_> {
         }
         let binds = self.in_order(sql, &scanned, &facts, &resolved);
         let columns = self.columns(sql, &scanned, &facts.columns, &place);
-        Some(Checked { statement: Statement { sql: scanned.sql.as_str().into(), binds, columns }, facts, scanned })
+        Some(Checked {
+            statement: Statement { sql: scanned.sql.as_str().into(), binds, columns },
+            facts,
+            scanned,
+        })
     }
 
     fn prepare(&mut self, sql: &Sql, scanned: &Scanned) -> Option<Facts> {
@@ -133,8 +137,8 @@ impl Planner<'_> {
         let fault = Diagnostic::error(format!("`{}` does not bind `:{name}`", place.name));
         let fault = fault.help(match place.must_bind {
             MustBind::Caller => "it must find a row for this principal in this workspace, and for no other",
-            _ if scanned.inserts() => "store it: every row belongs to the workspace of the call that made it",
-            _ => "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows",
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing if scanned.inserts() => "store it: every row belongs to the workspace of the call that made it",
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing => "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows",
         });
         let shareable = place.name == "read" || place.name == "write" && scanned.inserts();
         let fault = match place.must_bind {
@@ -273,12 +277,16 @@ fn meant<'a>(name: &str, place: &Place<'a>) -> Option<&'a str> {
 fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bind>, Diagnostic> {
     if place.read_only {
         let fault = Diagnostic::error(format!("`{}` comes after no other statement", place.name));
-        return Err(fault.help("only a statement of a `write` list may bind `:NAME.column` of an earlier one"));
+        return Err(
+            fault.help("only a statement of a `write` list may bind `:NAME.column` of an earlier one")
+        );
     }
     let Some(found) = place.earlier.iter().find(|earlier| earlier.name == statement) else {
         let fault = Diagnostic::error(format!("no earlier statement is called `{statement}`"));
         let known: Vec<&str> = place.earlier.iter().map(|earlier| earlier.name.as_str()).collect();
-        let name = format!("name it, before this one: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`");
+        let name = format!(
+            "name it, before this one: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`"
+        );
         let help =
             nearest(statement, &known).map_or(name, |near| format!("did you mean `:{near}.{column}`?"));
         return Err(fault.help(help));

@@ -102,7 +102,8 @@ impl Planner<'_> {
             current: self.asked(write.current.as_ref(), current),
             steps: self.steps(tool, write, &arguments),
         };
-        let retired: Vec<Retired> = write.retired.iter().filter_map(|r| self.retired(tool, write, r)).collect();
+        let retired: Vec<Retired> =
+            write.retired.iter().filter_map(|r| self.retired(tool, write, r)).collect();
         self.judge_write(tool, write, &parts);
         let probe = self.probe?;
         let version = version(tool, write, &parts);

@@ -13,3 +13,10 @@ BEGIN SELECT RAISE(ABORT, 'version must rise'); END;
 
 CREATE TABLE members (workspace_id TEXT, user_id TEXT, issuer TEXT, PRIMARY KEY (workspace_id, user_id)) WITHOUT ROWID;
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, workspace_id TEXT, note_id INTEGER, what TEXT, at TEXT);
+
+-- A virtual table, and a view that is written through.
+CREATE VIRTUAL TABLE pages USING fts5 (workspace_id, body);
+CREATE VIEW cards AS SELECT id, workspace_id, title AS front, version AS edition FROM notes;
+CREATE TRIGGER cards_change INSTEAD OF UPDATE ON cards BEGIN
+  UPDATE notes SET title = NEW.front, version = NEW.edition WHERE id = OLD.id;
+END;
