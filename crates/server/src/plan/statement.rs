@@ -137,8 +137,14 @@ impl Planner<'_> {
         let fault = Diagnostic::error(format!("`{}` does not bind `:{name}`", place.name));
         let fault = fault.help(match place.must_bind {
             MustBind::Caller => "it must find a row for this principal in this workspace, and for no other",
-            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing if scanned.inserts() => "store it: every row belongs to the workspace of the call that made it",
-            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing => "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows",
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing
+                if scanned.inserts() =>
+            {
+                "store it: every row belongs to the workspace of the call that made it"
+            }
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing => {
+                "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows"
+            }
         });
         let shareable = place.name == "read" || place.name == "write" && scanned.inserts();
         let fault = match place.must_bind {
