@@ -161,177 +161,81 @@ fn a_check_sees_the_log() {
     assert!(plan.is_some(), "{report}");
 }
 
-/// A statement of a tool with the inputs `a` and `b`, in a database with a table `t`.
-fn plan_of(sql: &str) -> (Option<Plan>, Report) {
-    let schema = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&schema, "CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);")
-        .unwrap();
-    let quoted = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
+/// The plan of a config over `schema`, which must be one.
+fn plan_over(schema: &str, tools: &str) -> Plan {
+    let stage = tempfile::tempdir().unwrap();
+    std::fs::write(stage.path().join("s.sql"), schema).unwrap();
     let text = format!(
-        "[database]\nurl = 'sqlite:none.db'\nschema = {}\n[auth.stdio]\nsubject = 's'\nworkspace = 'w'\nscopes = ['s']\n\
-         [tools.t]\nscope = 's'\nshared = true\nread = {}\ninput.a = {{ type = 'string' }}\ninput.b = {{ type = 'string' }}\n",
-        quoted(schema.path().to_str().unwrap()),
-        quoted(sql),
+        "[database]\nurl = 'sqlite:none.db'\nschema = 's.sql'\n[auth.stdio]\nsubject = 's'\nworkspace = 'w'\nscopes = ['s']\n{tools}"
     );
-    plan::check("c.toml", &text)
+    let (plan, report) = plan::check(stage.path().join("c.toml").to_str().unwrap(), &text);
+    plan.unwrap_or_else(|| panic!("{report}"))
 }
 
-/// What SQLite itself takes for the parameters of `sql`.
-fn parameters(sql: &str) -> Option<Vec<String>> {
-    let connection = Connection::open_in_memory().unwrap();
-    connection
-        .execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, w TEXT, \"x:a\" TEXT, [select] TEXT);")
-        .unwrap();
-    let statement = connection.prepare(sql).ok()?;
-    let name = |at| statement.parameter_name(at).unwrap_or("?").to_owned();
-    Some((1..=statement.parameter_count()).map(name).collect())
+fn write(plan: &Plan) -> &plan::Write {
+    let plan::Kind::Write(write) = &plan.tools[0].kind else { panic!("not a write") };
+    write
 }
 
-/// Texts that hide a parameter, or look as if they held one: what is bound is what SQLite binds, or the config is
-/// refused. Each binds `:a` and then `:b` if it is accepted.
+/// SQLite knows a table in any case, and so must whoever asks what refers to it.
 #[test]
-fn what_is_bound_is_what_sqlite_binds() {
-    let accepted = [
-        "SELECT :a, :b",
-        "SELECT ':x' || :a || \":b\" FROM (SELECT :b AS \":b\")",
-        "SELECT [x:a] AS c, `x:a` AS d, \"x:a\", :a, :b FROM t",
-        "SELECT :a /* :x /* :y */, :b",
-        "SELECT :a -- :x\n, :b",
-        "SELECT :a --\r:x\n, :b",
-        "SELECT 'it''s :x', :a, \":\"\":\", :b FROM (SELECT 1 AS \":\"\":\")",
-        "SELECT 'back\\', :a, ' slash\\', :b",
-        "SELECT X'3a61', x'', :a, :b",
-        "SELECT 1e5, 1.e5, .5, 0x1F, 1_000, :a, :b",
-        "SELECT -:a, +:b",
-        "SELECT:a,:b",
-        "SELECT(:a)IS(:b)",
-        "SELECT :a||:b",
-        "SELECT :a->:b",
-        "SELECT :a->>:b",
-        "SELECT :a<>:b",
-        "SELECT :a<<:b",
-        "SELECT :a==:b",
-        "SELECT :a!=:b",
-        "SELECT :a&:b",
-        "SELECT :a|:b",
-        "SELECT ~:a, :b",
-        "SELECT :a%:b",
-        "SELECT :a*:b",
-        "SELECT :a/:b",
-        "SELECT CASE :a WHEN :b THEN 1 END",
-        "SELECT [select], :a FROM t WHERE w = :b",
-        "SELECT :a AS \u{e4}\u{1f600}, :b",
-        "SELECT N':x', :a, :b FROM (SELECT 1 AS n)",
-        "SELECT e':x', :a, :b FROM (SELECT 1 AS e)",
-        "\u{feff}SELECT :a, :b",
-        "SELECT :a\u{c}, :b",
-        "SELECT :a, :b;",
-        "SELECT :a, :b;;; -- end",
-        "SELECT :a, :b, 'NUL'",
-        "SELECT a, b FROM (SELECT :a AS a, :b AS b)",
-    ];
-    for sql in accepted {
-        let (plan, report) = plan_of(sql);
-        let Some(plan) = plan else {
-            assert!(MAY_BE_REFUSED.contains(&sql), "{sql}\n{report}");
-            continue;
-        };
-        let plan::Kind::Read(read) = &plan.tools[0].kind else { panic!("not a read") };
-        let bound: Vec<String> = read
-            .query
-            .binds
-            .iter()
-            .map(|bind| match bind {
-                plan::Bind::Argument(name) => format!(":{name}"),
-                other => panic!("{sql} binds {other:?}"),
-            })
-            .collect();
-        assert_eq!(Some(&bound), parameters(&read.query.sql).as_ref(), "{sql}");
-        assert_eq!(bound, [":a", ":b"], "{sql}");
+fn a_deferrable_constraint_is_found_whatever_the_case() {
+    let schema = "CREATE TABLE Notes (id INTEGER PRIMARY KEY, w TEXT);
+                  CREATE TABLE links (note REFERENCES NOTES (id) DEFERRABLE INITIALLY DEFERRED);";
+    let tool = "[tools.t]\nrevision = 'v1'\nscope = 's'\nreturns = 'nothing'\naccess = 'SELECT 1 WHERE :workspace = 1'\n\
+                write = 'DELETE FROM notes WHERE w = :workspace'\n";
+    assert!(write(&plan_over(schema, tool)).alone);
+    assert!(!write(&plan_over(&schema.replace("DEFERRABLE INITIALLY DEFERRED", ""), tool)).alone);
+}
+
+/// What deletes the row in the way is destructive, whether the statement says so or the table.
+#[test]
+fn replacing_is_deleting() {
+    let tool = |verb: &str| {
+        format!(
+            "[tools.t]\nrevision = 'v1'\nscope = 's'\nreturns = 'nothing'\naccess = 'SELECT 1 WHERE :workspace = 1'\n\
+             write = 'WITH x AS (SELECT 1) {verb} INTO t VALUES (1, replace(:workspace, 1, 2))'\n"
+        )
+    };
+    let (plain, replacing) =
+        ("CREATE TABLE t (id PRIMARY KEY, w)", "CREATE TABLE t (id PRIMARY KEY ON\nconflict Replace, w)");
+    for (schema, verb, destructive) in [
+        (plain, "INSERT", false),
+        (plain, "INSERT OR IGNORE", false),
+        (plain, "REPLACE", true),
+        (plain, "insert or replace", true),
+        (replacing, "INSERT", true),
+    ] {
+        let plan = plan_over(schema, &tool(verb));
+        assert_eq!(write(&plan).destructive, destructive, "{schema}: {verb}");
+        assert!(!write(&plan).idempotent, "{verb}: a new id inserts again");
     }
 }
 
-/// Right, and refused all the same: each can be written in another way.
-const MAY_BE_REFUSED: [&str; 2] = ["\u{feff}SELECT :a, :b", "SELECT :a, :b;;; -- end"];
-
+/// A revision that has no rule of its own is replayed under the tool's rule for replays: its success, too, took away
+/// what `access` reads.
 #[test]
-fn what_sqlite_reads_otherwise_is_refused() {
-    let refused = [
-        "SELECT :a, :b, ?",
-        "SELECT :a, :b, ?1",
-        "SELECT :a, :b, :1",
-        "SELECT :a, :b, :a:b",
-        "SELECT :a, :b, :a::b",
-        "SELECT :a, :b, ::a",
-        "SELECT :a, :b, :a(b)",
-        "SELECT :a, :b, :a::b(c)",
-        "SELECT :a, :b, $a",
-        "SELECT :a, :b, $a::b(c)",
-        "SELECT :a, :b, @a",
-        "SELECT :a, :b, #a",
-        "SELECT :a, :b, #1",
-        "SELECT :a, :b, : a",
-        "SELECT :a, :b, :\"a\"",
-        "SELECT :a, :b, :[a]",
-        "SELECT :a, :b, :a\u{e4}",
-        "SELECT :a, :b, :a\u{1f600}",
-        "SELECT :a, :b, :a\u{a0}",
-        "SELECT :a, :b, :a\u{200b}",
-        "SELECT :a, :b, :a$b",
-        "SELECT :a, :b, :A",
-        "SELECT :a, :b, :a.b",
-        "SELECT :a, 1:b",
-        "SELECT :a, 1e5:b",
-        "SELECT :a, x':b'",
-        "SELECT :a, x'0':b",
-        "SELECT :a, /* :b",
-        "SELECT :a, /* /* */ :b */",
-        "SELECT :a -- :b",
-        "SELECT :a, ':b",
-        "SELECT :a, \":b",
-        "SELECT :a, `:b",
-        "SELECT :a, [:b",
-        "SELECT :a, ':b'",
-        "SELECT :a, '\\':b'",
-        "SELECT :a, \":b\"",
-        "SELECT :a\0, :b",
-        "SELECT :a, $tag$ :b $tag$",
-        "SELECT :a, :b; SELECT 1",
-        "SELECT :a, :b; -- \n SELECT 1",
-        "SELECT :a, :b # comment",
-        "SELECT :a, :b // comment",
-        "SELECT :a, \u{2018}:b\u{2019}",
-        "/* SELECT */ PRAGMA user_version",
-        "WITH x AS (SELECT :a, :b) DROP TABLE t",
-        "SELECT :a, :b FROM sqlite_schema",
-        "SELECT :a, :b FROM main.sqlite_master",
-        "SELECT :a, :b FROM \"SQLITE_SCHEMA\"",
-        "SELECT :a, :b FROM sqlite_temp_schema",
-        "SELECT :a, :b FROM sqlite_temp_master",
-        "SELECT :a, :b FROM pragma_table_info('t')",
-        "SELECT :a, :b FROM pragma_database_list()",
-        "SELECT :a, :b FROM pragma_user_version",
-        "SELECT :a, :b FROM dbstat",
-        "SELECT :a, :b FROM sqlite_dbpage",
-        "SELECT :a, :b FROM sqlite_stmt",
-        "SELECT :a, (SELECT count(*) FROM sqlite_schema), :b",
-        "SELECT :a, EXISTS (SELECT 1 FROM \"counterfoil_meta\"), :b",
-        "SELECT :a, load_extension('x'), :b",
-        "SELECT :a, \"load_extension\"(:b)",
-        "SELECT :a, [load_extension](:b)",
-        "SELECT :a, fts3_tokenizer(:b)",
-        "SELECT :a, fts3_tokenizer('x', :b)",
-        "SELECT :a, readfile(:b)",
-        "SELECT :a, writefile('x', :b)",
-        "SELECT :a, edit(:b)",
-        "SELECT :a, Changes(), :b",
-        "SELECT :a, total_changes(), :b",
-        "SELECT :a, last_insert_rowid(), :b",
-    ];
-    for sql in refused {
-        let (plan, report) = plan_of(sql);
-        assert!(plan.is_none(), "{sql} was accepted");
-        // The picture of the most twisted text can be drawn.
-        assert!(report.coloured().contains("c.toml"), "{sql}");
-    }
+fn a_retired_revision_is_replayed_under_the_rule_for_replays() {
+    let tool = "[tools.t]\nrevision = 'v3'\nscope = 's'\nreturns = 'nothing'\naccess = 'SELECT 1 FROM t WHERE w = :workspace'\n\
+                replay_access = 'SELECT 2 WHERE :workspace = :workspace'\nwrite = 'DELETE FROM t WHERE w = :workspace'\n\
+                [[tools.t.retired]]\nrevision = 'v1'\n\
+                [[tools.t.retired]]\nrevision = 'v2'\nreplay_access = 'SELECT 3 WHERE :workspace = :workspace'\n";
+    let plan = plan_over("CREATE TABLE t (w)", tool);
+    let rules = write(&plan)
+        .retired
+        .iter()
+        .map(|retired| retired.access.as_ref().map(|rule| rule.sql.split(' ').nth(1)));
+    assert_eq!(rules.collect::<Vec<_>>(), [Some(Some("2")), Some(Some("3"))]);
+}
+
+/// `serve` would refuse it, so `check` says it.
+#[test]
+fn a_ledger_of_a_newer_program_is_an_error() {
+    let stage = stage(&fixtures().join("good.toml"));
+    let config = stage.path().join("good.toml");
+    serve(&config);
+    let sql = "UPDATE counterfoil_meta SET value = '99' WHERE name = 'schema'";
+    Connection::open(stage.path().join("good.db")).unwrap().execute_batch(sql).unwrap();
+    let (plan, report) = checked(&config);
+    assert!(plan.is_none() && report.plain().contains("99"), "{report}");
 }

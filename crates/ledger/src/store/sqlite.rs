@@ -22,7 +22,7 @@ pub use attempt::{Handler, Rule};
 pub use connection::Prepare;
 pub use contracts::pin_contract;
 pub use ledger::{Ledger, Options};
-pub use look::look;
+pub use look::{look, servable};
 pub use receipts::{Filter, Record, State, Void, find_record, list, void};
 pub use turn::{Permit, Receipts, Turn};
 pub use tx::Tx;

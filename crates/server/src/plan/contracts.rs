@@ -51,7 +51,8 @@ impl Planner<'_> {
         let recorded = match self.probe.map(Probe::contracts).transpose() {
             Ok(recorded) => recorded.unwrap_or_default(),
             Err(error) => {
-                let fault = Diagnostic::error(format!("the recorded contracts cannot be read: {error}"));
+                let cause = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+                let fault = Diagnostic::error(format!("the ledger in this database cannot be used: {cause}"));
                 self.report.push(fault.at(self.config.database.url.span.clone(), ""));
                 return Vec::new();
             }

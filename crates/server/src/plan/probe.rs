@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use counterfoil::OpenError;
 use counterfoil::rusqlite::config::DbConfig;
 use counterfoil::rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use counterfoil::rusqlite::{Connection, Error};
-use counterfoil::sqlite::look;
+use counterfoil::sqlite::{look, servable};
 
 use crate::config::nearest;
 
@@ -208,7 +209,8 @@ impl Probe {
     }
 
     /// The contracts recorded so far: (tool, revision, contract).
-    pub(super) fn contracts(&self) -> Result<Vec<(String, String, String)>, Error> {
+    pub(super) fn contracts(&self) -> Result<Vec<(String, String, String)>, OpenError> {
+        servable(&self.schema)?;
         // No such table: nothing was ever served from here.
         if !self.schema.table_exists(None::<&str>, "counterfoil_contracts")? {
             return Ok(Vec::new());
@@ -216,7 +218,7 @@ impl Probe {
         let mut statement =
             self.schema.prepare("SELECT tool, revision, contract FROM counterfoil_contracts")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        rows.collect()
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::migrate;
+use crate::fault::OpenError;
+
 /// Opens the database at `path` for reading alone, in such a way that neither it nor the files beside it change: a
 /// database in WAL mode would otherwise be given its `-wal` and `-shm` files by the mere look.
 ///
@@ -21,6 +24,17 @@ pub fn look(path: &Path) -> rusqlite::Result<Connection> {
     match path.to_str().filter(|_| cfg!(unix) && at_rest(&path)) {
         Some(name) => Connection::open_with_flags(immutable(name), flags | OpenFlags::SQLITE_OPEN_URI),
         None => Connection::open_with_flags(path, flags),
+    }
+}
+
+/// Whether this program can serve the ledger in a database, if there is one.
+///
+/// # Errors
+/// [`OpenError::TooNew`] for the ledger of a newer program, [`OpenError::Damaged`] for one that cannot be read.
+pub fn servable(connection: &Connection) -> Result<(), OpenError> {
+    match migrate::version(connection)? {
+        found if found > migrate::KNOWN => Err(OpenError::TooNew { found, known: migrate::KNOWN }),
+        _ => Ok(()),
     }
 }
 
