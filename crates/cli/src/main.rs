@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod output;
 mod receipts;
 mod serve;
 mod token;
@@ -16,7 +17,12 @@ use clap::{Parser, Subcommand};
 /// One TOML file declares tools over your own SQL database; every write leaves a receipt in the same transaction, so
 /// that a retry gets the committed result back and nothing runs twice.
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil", version, arg_required_else_help = true)]
+#[command(
+    name = "counterfoil",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  counterfoil check counterfoil.toml\n  counterfoil serve counterfoil.toml\n  counterfoil receipts list counterfoil.toml"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -31,7 +37,7 @@ enum Command {
     Serve(serve::Arguments),
     /// Hold a config against its database and show all that is wrong with it
     #[command(
-        after_help = "Example:\n  counterfoil check counterfoil.toml\n\nExit codes: 0 it can be served (there may be warnings), 1 it has errors, 2 wrong arguments."
+        after_help = "Example:\n  counterfoil check counterfoil.toml\n\nExit codes: 0 it can be served (there may be warnings), 1 it has errors, 2 wrong arguments, 3 it cannot be read."
     )]
     Check {
         /// The config
@@ -43,10 +49,13 @@ enum Command {
     )]
     Demo,
     /// What became of operations
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
     /// Bearer tokens
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  counterfoil token new --subject alice --workspace team-a --scope automation:write"
+    )]
     Token(token::Command),
 }
 
