@@ -16,6 +16,8 @@ pub const TOKEN: usize = 16 << 10;
 pub const ANSWER: usize = 3 * RESULT_CEILING;
 /// Most values in one answer.
 pub const ANSWER_VALUES: usize = 1_000_000;
+/// Deepest nesting in one answer: a result's, and its frame's.
+pub const ANSWER_NESTING: usize = counterfoil_core::limits::NESTING + 8;
 /// Most pages of one listing.
 pub const PAGES: usize = 64;
 /// Longest word of a server that is shown or kept, in characters.
