@@ -196,6 +196,15 @@ impl Journal {
         Ok(Self { connection, path: path.to_owned(), watch: None })
     }
 
+    /// Lets the file grow to at most so many pages, or its present size if that is more. Beyond it, a write answers
+    /// [`Problem::Full`].
+    ///
+    /// # Errors
+    /// The file fails.
+    pub fn limit_pages(&self, most: u32) -> Result<(), JournalError> {
+        Ok(self.lock().pragma_update(None, "max_page_count", most)?)
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -23,10 +23,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(super) fn writer(path: &Path) -> Result<Connection, JournalError> {
     prepare(path).map_err(|error| JournalError::place(path, error))?;
     let mut connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // Takes hold only in a file that is still empty: compaction then gives pages back in steps.
-    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     // Before anything is changed: another program's file is left as it was.
-    migrate::found(&connection)?;
+    if migrate::found(&connection)? == 0 {
+        // Takes hold only in a file that is still empty: compaction then gives pages back in steps.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
     close(path).map_err(|error| JournalError::place(path, error))?;
     if connection.is_readonly("main")? {
         return Err(Problem::ReadOnly.into());

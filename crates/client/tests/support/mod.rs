@@ -143,40 +143,50 @@ impl Way {
     }
 
     pub fn answer(&self, message: &Message) -> Result<Response, Fault> {
-        let id = message.id().unwrap_or_default();
+        self.http(message.body().as_bytes())
+    }
+
+    /// Answers a message as it stands in an HTTP request.
+    pub fn http(&self, body: &[u8]) -> Result<Response, Fault> {
+        let asked = json::parse(body, Bounds::default()).unwrap();
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let method = text(asked.get("method"));
+        let params = asked.get("params").cloned().unwrap_or(Value::Null);
+        let name = text(params.get("name"));
+        let id = asked.get("id").map(json::text).unwrap_or_default();
         let result = |text: &str| said(200, format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{text}}}"));
-        match (message.method(), message.name()) {
+        let body = std::str::from_utf8(body).unwrap();
+        match (&*method, &*name) {
             ("server/discover", _) => {
                 let caller =
                     self.caller.as_ref().map(|caller| format!("\"dev.counterfoil/caller\":\"{caller}\""));
                 result(&format!("{{\"_meta\":{{{}}}}}", caller.unwrap_or_default()))
             }
-            ("tools/call", Some(built_in @ ("void_operation" | "operation_status"))) => {
-                let asked = json::parse(message.body().as_bytes(), Bounds::default()).unwrap();
-                let id = asked.get("params").unwrap().get("arguments").unwrap().get("operation").unwrap();
+            ("tools/call", built_in @ ("void_operation" | "operation_status")) => {
+                let id = params.get("arguments").unwrap().get("operation").unwrap();
                 result(&self.world.lock().unwrap().about(built_in, id.as_str().unwrap()))
             }
-            ("tools/call", Some(_)) => {
-                self.world.lock().unwrap().sent.push(message.body().to_owned());
-                self.call(message, result)
+            ("tools/call", _) => {
+                self.world.lock().unwrap().sent.push(body.to_owned());
+                self.call(body, &id, result)
             }
-            _ => panic!("unexpected: {message:?}"),
+            _ => panic!("unexpected: {body}"),
         }
     }
 
     fn call(
         &self,
-        message: &Message,
+        message: &str,
+        id: &str,
         result: impl Fn(&str) -> Result<Response, Fault>,
     ) -> Result<Response, Fault> {
         let mut world = self.world.lock().unwrap();
-        let id = message.id().unwrap_or_default();
         match world.fates.pop_front().unwrap_or(Fate::Answered) {
-            Fate::Answered => result(&world.serve(message.body())),
+            Fate::Answered => result(&world.serve(message)),
             Fate::NotSent => Err(Fault::NotSent),
             Fate::LostBefore | Fate::Hangs => Err(Fault::Lost(Loss::Broken)),
             Fate::LostAfter => {
-                world.serve(message.body());
+                world.serve(message);
                 Err(Fault::Lost(Loss::Broken))
             }
             Fate::Refused(refusal) => result(&structured(&refusal.body(), true)),
