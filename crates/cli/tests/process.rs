@@ -83,7 +83,8 @@ fn life(server: Server, all: &mut [Operations], random: &mut StdRng) {
 /// C1: whatever a kill interrupts, every id has one effect at most, and every acknowledged answer is there.
 #[test]
 fn killed_under_load_every_operation_takes_effect_once() {
-    let seed = std::env::var("COUNTERFOIL_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
+    let seed =
+        std::env::var("COUNTERFOIL_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
     println!("COUNTERFOIL_SEED={seed}");
     let (mut random, site) = (StdRng::seed_from_u64(seed), Site::automations());
     for caller in 1..=CALLERS {
@@ -109,7 +110,8 @@ fn killed_under_load_every_operation_takes_effect_once() {
 fn asked_to_stop_it_finishes_what_it_has_begun() {
     let site = Site::automations();
     let patient = EXAMPLE.replacen("[receipts]", "[limits]\nqueue = 1\nlock_wait = \"50s\"\n\n[receipts]", 1);
-    let server = Server::start(Path::new(PROGRAM), &site.config("counterfoil.toml", &for_everybody(&patient)));
+    let server =
+        Server::start(Path::new(PROGRAM), &site.config("counterfoil.toml", &for_everybody(&patient)));
     let other = site.database.connect();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     // The writer holds one and the queue another: once six of eight are refused, one at least is begun.

@@ -39,8 +39,12 @@ fn declared_sql_and_results() {
 #[test]
 fn every_code_is_met() {
     let tables: [&[Case]; 5] = [same::CASES, crash::CASES, who::CASES, change::CASES, sql::CASES];
-    let met: BTreeSet<&str> =
-        tables.iter().flat_map(|table| table.iter()).flat_map(|case| case.codes).map(|code| code.as_str()).collect();
+    let met: BTreeSet<&str> = tables
+        .iter()
+        .flat_map(|table| table.iter())
+        .flat_map(|case| case.codes)
+        .map(|code| code.as_str())
+        .collect();
     // Limits on a caller's rate are still to come.
     let all = Code::ALL.iter().filter(|code| **code != Code::RateLimited).map(|code| code.as_str());
     assert_eq!(met, all.collect());

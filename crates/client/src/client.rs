@@ -107,7 +107,7 @@ pub struct Report {
     pub outcome: Outcome,
     /// How often it was sent, all in all.
     pub tries: u32,
-    /// The reply is known and could not be written: a resume will fetch it again.
+    /// The journal failed after something was sent: it may know less than this report, and a resume finds out again.
     pub unwritten: Option<JournalError>,
 }
 
@@ -197,9 +197,12 @@ impl<T: Transport> Client<T> {
             }
             match self.pause(&mut budget, &answer) {
                 Some(pause) => self.time.sleep(pause).await,
-                None => return self.give_up(&recorded, number, &answer).await,
+                None => return Ok(self.give_up(&recorded, number, (state, answer)).await),
             }
-            begun = self.again(recorded).await?;
+            begun = match self.again(recorded.clone()).await {
+                Ok(begun) => begun,
+                Err(error) => return Ok(stuck(&recorded, number, (state, answer), error)),
+            };
         }
     }
 
@@ -216,14 +219,14 @@ impl<T: Transport> Client<T> {
 
     /// The bounds are reached. Even where no try is open the operation does not end: its caller is told that it
     /// can be resumed.
-    async fn give_up(
-        &self,
-        recorded: &Recorded,
-        tries: u32,
-        answer: &Answer,
-    ) -> Result<Report, JournalError> {
-        let state = self.note(recorded.clone(), Event::Unknown.into()).await?;
-        Ok(report(recorded.operation(), tries, unknown(state.open(), Why::Bounds(why(answer)))))
+    async fn give_up(&self, recorded: &Recorded, tries: u32, last: (State, Answer)) -> Report {
+        match self.note(recorded.clone(), Event::Unknown.into()).await {
+            Ok(state) => {
+                let outcome = unknown(state.open(), Why::Bounds(why(&last.1)));
+                report(recorded.operation(), tries, outcome)
+            }
+            Err(error) => stuck(recorded, tries, last, error),
+        }
     }
 
     /// Makes sure that an operation never commits, or learns that it has.
@@ -400,6 +403,12 @@ fn unwritten(recorded: &Recorded, tries: u32, answer: Answer, error: JournalErro
             unknown(1, Why::NotWritten(error.to_string().into()))
         }
     };
+    Report { unwritten: Some(error), ..report(recorded.operation(), tries, outcome) }
+}
+
+/// The journal failed between two tries: nothing more is sent, and what was sent stays as it is on disk.
+fn stuck(recorded: &Recorded, tries: u32, (state, last): (State, Answer), error: JournalError) -> Report {
+    let outcome = unknown(state.open(), Why::Bounds(why(&last)));
     Report { unwritten: Some(error), ..report(recorded.operation(), tries, outcome) }
 }
 

@@ -90,7 +90,8 @@ impl Http {
     pub fn request(&self, send: &Send) -> Vec<u8> {
         let mut headers = send.headers.clone();
         if send.modern {
-            let protocol = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", &send.tool)];
+            let protocol =
+                [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", &send.tool)];
             headers.extend(protocol.map(|(name, value)| (name.to_owned(), value.to_owned())));
         }
         self.post(&headers, send.body().as_bytes())
@@ -136,6 +137,7 @@ impl Http {
 
 fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let mut values = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
+    let mut values =
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
     values.next()
 }

@@ -93,7 +93,8 @@ impl Server {
 
     /// SIGTERM.
     pub fn terminate(&self) {
-        let kill = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()]).status();
+        let kill =
+            Command::new("sh").args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()]).status();
         assert!(kill.unwrap().success());
     }
 

@@ -89,8 +89,11 @@ impl Send {
             ("io.modelcontextprotocol/clientCapabilities", json!({})),
             ("io.modelcontextprotocol/clientInfo", json!({ "name": "testkit", "version": "1" })),
         ];
-        let mut members: Vec<String> =
-            protocol.iter().filter(|_| self.modern).map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let mut members: Vec<String> = protocol
+            .iter()
+            .filter(|_| self.modern)
+            .map(|(name, value)| format!("\"{name}\":{value}"))
+            .collect();
         members.extend(Some(self.meta.clone()).filter(|meta| !meta.is_empty()));
         members.join(",")
     }

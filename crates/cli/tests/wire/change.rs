@@ -24,9 +24,19 @@ pub(crate) const CASES: &[Case] = &[
         on: On::Automations,
         steps: deploy,
     },
-    Case { name: "T6: delete and move", codes: &[Code::RequestIdReused, Code::ResourceUnavailable], on: On::Own(TASKS, TASKS_SCHEMA), steps: leave },
+    Case {
+        name: "T6: delete and move",
+        codes: &[Code::RequestIdReused, Code::ResourceUnavailable],
+        on: On::Own(TASKS, TASKS_SCHEMA),
+        steps: leave,
+    },
     Case { name: "T10: an edited schema is not served", codes: &[], on: On::Automations, steps: edited },
-    Case { name: "T11: renamed, both running", codes: &[Code::RequestIdReused], on: On::Automations, steps: renamed },
+    Case {
+        name: "T11: renamed, both running",
+        codes: &[Code::RequestIdReused],
+        on: On::Automations,
+        steps: renamed,
+    },
 ];
 
 /// A UUIDv7 made `millis` after 1970.
@@ -74,7 +84,11 @@ fn v2() -> String {
     let live = EXAMPLE
         .replacen("revision    = \"v1\"", "revision = \"v2\"", 1)
         .replacen("UPDATE automations SET", "UPDATE automations SET reason = :reason,", 1)
-        .replacen("[tools.set_interval.input]", "[tools.set_interval.input]\nreason = { type = \"string\" }", 1);
+        .replacen(
+            "[tools.set_interval.input]",
+            "[tools.set_interval.input]\nreason = { type = \"string\" }",
+            1,
+        );
     let retired = r#"
 [[tools.set_interval.retired]]
 revision = "v1"

@@ -13,8 +13,18 @@ use super::{Case, On, PROGRAM, Stage, edit, edit_42, parted, together};
 use Who::Alice;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "C2: hang-up at every byte of a request", codes: &[], on: On::Automations, steps: cut_requests },
-    Case { name: "C2: hang-up at every byte of a reply", codes: &[], on: On::Automations, steps: cut_replies },
+    Case {
+        name: "C2: hang-up at every byte of a request",
+        codes: &[],
+        on: On::Automations,
+        steps: cut_requests,
+    },
+    Case {
+        name: "C2: hang-up at every byte of a reply",
+        codes: &[],
+        on: On::Automations,
+        steps: cut_replies,
+    },
     Case { name: "C2: hang-up over stdio", codes: &[], on: On::Automations, steps: cut_lines },
     Case {
         name: "C8: locked by another program",

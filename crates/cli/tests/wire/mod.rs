@@ -248,7 +248,11 @@ impl Stage {
         assert_eq!(error.get("correlation_id").is_some(), code == Code::Internal, "{told:?}");
         let says_void = error["message"].as_str().unwrap().contains("void it first");
         let already = matches!(code, Code::RequestIdVoided);
-        assert_eq!(says_void, code.retry() == Retry::NewId && !already || pinned(code, operation), "{told:?}");
+        assert_eq!(
+            says_void,
+            code.retry() == Retry::NewId && !already || pinned(code, operation),
+            "{told:?}"
+        );
     }
 
     fn judge_done(&self, read: bool, told: &Told, value: &Value) {

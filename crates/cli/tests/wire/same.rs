@@ -94,7 +94,12 @@ pub(crate) const CASES: &[Case] = &[
         on: On::Own(NOTES, NOTES_SCHEMA),
         steps: pairs,
     },
-    Case { name: "P11: two honest identical edits", codes: &[], on: On::Own(NOTES, NOTES_SCHEMA), steps: honest },
+    Case {
+        name: "P11: two honest identical edits",
+        codes: &[],
+        on: On::Own(NOTES, NOTES_SCHEMA),
+        steps: honest,
+    },
     Case { name: "P12: what is outside the intent", codes: &[], on: On::Automations, steps: outside },
     Case {
         name: "P13: sources of the id",

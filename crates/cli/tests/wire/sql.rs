@@ -9,13 +9,43 @@ use super::{Case, On, Stage, edit_42, together};
 use Who::{Alice, AliceReading};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "C5: a failure while rows are read", codes: &[Code::ConstraintViolated], on: On::Own(NAMES, NAMES_SCHEMA), steps: while_reading },
-    Case { name: "C6: a failure after the receipt", codes: &[Code::Internal], on: On::Automations, steps: after_receipt },
-    Case { name: "Q1: only true parameters are bound", codes: &[], on: On::Own(ODD, ODD_SCHEMA), steps: parameters },
-    Case { name: "Q2, C4: one ends the transaction of all", codes: &[Code::ConstraintViolated], on: On::Own(GROUP, GROUP_SCHEMA), steps: enders },
+    Case {
+        name: "C5: a failure while rows are read",
+        codes: &[Code::ConstraintViolated],
+        on: On::Own(NAMES, NAMES_SCHEMA),
+        steps: while_reading,
+    },
+    Case {
+        name: "C6: a failure after the receipt",
+        codes: &[Code::Internal],
+        on: On::Automations,
+        steps: after_receipt,
+    },
+    Case {
+        name: "Q1: only true parameters are bound",
+        codes: &[],
+        on: On::Own(ODD, ODD_SCHEMA),
+        steps: parameters,
+    },
+    Case {
+        name: "Q2, C4: one ends the transaction of all",
+        codes: &[Code::ConstraintViolated],
+        on: On::Own(GROUP, GROUP_SCHEMA),
+        steps: enders,
+    },
     Case { name: "Q3: results are exact", codes: &[], on: On::Own(VALUES, VALUES_SCHEMA), steps: exact },
-    Case { name: "Q4: a result that is too large", codes: &[Code::ResultTooLarge], on: On::Notes("result = \"1KiB\""), steps: large },
-    Case { name: "Q5: a column that appears, a table that goes", codes: &[Code::Internal, Code::VersionConflict], on: On::Own(STAR, STAR_SCHEMA), steps: schema },
+    Case {
+        name: "Q4: a result that is too large",
+        codes: &[Code::ResultTooLarge],
+        on: On::Notes("result = \"1KiB\""),
+        steps: large,
+    },
+    Case {
+        name: "Q5: a column that appears, a table that goes",
+        codes: &[Code::Internal, Code::VersionConflict],
+        on: On::Own(STAR, STAR_SCHEMA),
+        steps: schema,
+    },
     Case {
         name: "Q6, Q7: lists, and rows that were not declared",
         codes: &[Code::VersionConflict, Code::PreconditionFailed],
@@ -138,7 +168,8 @@ fn enders(stage: &mut Stage) {
     for round in 0..10 {
         let other = stage.site.database.connect();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let mut sends: Vec<Send> = (0..6).map(|at| thing(format!("good-{round}-{at}"), &format!("{round} {at}"))).collect();
+        let mut sends: Vec<Send> =
+            (0..6).map(|at| thing(format!("good-{round}-{at}"), &format!("{round} {at}"))).collect();
         sends.insert(2, thing(format!("bomb-{round}"), "bomb"));
         sends.insert(4, thing(format!("taken-{round}"), "taken"));
         let orphan = json!({ "request_id": format!("orphan-{round}"), "parent": 7 }).to_string();
@@ -166,7 +197,8 @@ fn enders(stage: &mut Stage) {
     assert_eq!(stage.count("SELECT count(*) FROM things"), 61);
 }
 
-const VALUES_SCHEMA: &str = "CREATE TABLE vals (workspace_id, id INTEGER PRIMARY KEY AUTOINCREMENT, given, document, flag);";
+const VALUES_SCHEMA: &str =
+    "CREATE TABLE vals (workspace_id, id INTEGER PRIMARY KEY AUTOINCREMENT, given, document, flag);";
 const VALUES: &str = r#"
 [tools.add_values]
 revision = "v1"
@@ -324,7 +356,8 @@ fn lists(stage: &mut Stage) {
     let _next = stage.fresh(Alice, &line("b", 2, 7));
     nothing_but(2, 12);
     assert_eq!(stage.count("SELECT total FROM log WHERE line = 2"), 12);
-    let _two_rows = stage.refused(Alice, &Send::new("touch_all", r#"{"request_id":"c"}"#), Code::PreconditionFailed);
+    let _two_rows =
+        stage.refused(Alice, &Send::new("touch_all", r#"{"request_id":"c"}"#), Code::PreconditionFailed);
     let none = Send::new("touch_none", r#"{"request_id":"d","id":99}"#);
     let _no_row = stage.refused(Alice, &none, Code::PreconditionFailed);
     assert_eq!(stage.count("SELECT sum(version) FROM orders"), 4);
@@ -355,12 +388,20 @@ fn reads(stage: &mut Stage) {
     let list = |arguments: &str| Send::new("list_notes", arguments);
     let get = |arguments: &str| Send::new("get_note", arguments);
     let told = |who, send: &Send| stage.call(who, send).structured().to_owned();
-    assert_eq!(told(Alice, &list("{}")), r#"{"result":[{"id":1,"body":"one"},{"id":2,"body":"two"}],"truncated":true}"#);
-    assert_eq!(told(Alice, &list(r#"{"after":1}"#)), r#"{"result":[{"id":2,"body":"two"},{"id":3,"body":"three"}],"truncated":false}"#);
+    assert_eq!(
+        told(Alice, &list("{}")),
+        r#"{"result":[{"id":1,"body":"one"},{"id":2,"body":"two"}],"truncated":true}"#
+    );
+    assert_eq!(
+        told(Alice, &list(r#"{"after":1}"#)),
+        r#"{"result":[{"id":2,"body":"two"},{"id":3,"body":"three"}],"truncated":false}"#
+    );
     assert_eq!(told(Who::Carol, &list("{}")), r#"{"result":[{"id":4,"body":"four"}],"truncated":false}"#);
     assert_eq!(told(Who::AliceReading, &list(r#"{"after":9}"#)), r#"{"result":[],"truncated":false}"#);
     // A read has no request id: whatever stands in its place is taken out and ignored.
-    let ignored = get(r#"{"id":1,"request_id":["no id"]}"#).header("Idempotency-Key", "a;b").more(r#","idempotencyKey":7"#);
+    let ignored = get(r#"{"id":1,"request_id":["no id"]}"#)
+        .header("Idempotency-Key", "a;b")
+        .more(r#","idempotencyKey":7"#);
     assert_eq!(told(Alice, &ignored), r#"{"result":{"body":"one"}}"#);
     for id in [4, 99] {
         let _missing = stage.refused(Alice, &get(&format!("{{\"id\":{id}}}")), Code::ResourceUnavailable);

@@ -20,7 +20,12 @@ pub(crate) const CASES: &[Case] = &[
         on: On::Automations,
         steps: strangers,
     },
-    Case { name: "S2: membership is asked every time", codes: &[Code::ResourceUnavailable], on: On::Automations, steps: members },
+    Case {
+        name: "S2: membership is asked every time",
+        codes: &[Code::ResourceUnavailable],
+        on: On::Automations,
+        steps: members,
+    },
     Case { name: "S9: no identity, no call", codes: &[], on: On::Automations, steps: nobody },
 ];
 
@@ -42,7 +47,12 @@ fn names(stage: &mut Stage) {
     let people: Vec<Person<'_>> = PEOPLE
         .iter()
         .zip(&tokens)
-        .map(|((workspace, subject), token)| Person { token, subject, workspace, scopes: &["automation:write"] })
+        .map(|((workspace, subject), token)| Person {
+            token,
+            subject,
+            workspace,
+            scopes: &["automation:write"],
+        })
         .collect();
     let server = stage.another("people.toml", &for_people(&own(NOTES), &people));
     let ids = ["Request-A", "request-a"];
