@@ -49,7 +49,9 @@ pub fn typed(schema: &Value, base: Option<&str>, pairs: &[String]) -> Result<Arg
     }
     match json::parse(base.as_bytes(), Bounds::default()).map_err(InvalidArguments::Json)? {
         Value::Object(members) => merge(schema, members, pairs),
-        other => Err(InvalidArguments::NotAnObject(other.kind()).into()),
+        other @ (Value::Null | Value::Boolean(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(InvalidArguments::NotAnObject(other.kind()).into())
+        }
     }
 }
 

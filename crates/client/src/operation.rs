@@ -46,7 +46,11 @@ impl Arguments {
         }
         match json::parse(text.as_bytes(), Bounds::default()).map_err(InvalidArguments::Json)? {
             Value::Object(_) => Ok(Self(text.trim().into())),
-            other => Err(InvalidArguments::NotAnObject(other.kind())),
+            other @ (Value::Null
+            | Value::Boolean(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => Err(InvalidArguments::NotAnObject(other.kind())),
         }
     }
 

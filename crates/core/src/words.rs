@@ -138,9 +138,9 @@ impl RequestId {
     #[must_use]
     pub fn uuid_v7(at: Timestamp, random: u128) -> Self {
         let millis = at.micros().max(0).unsigned_abs() / 1000;
-        let fixed = u128::from(millis) << 80 | 0x7 << 76 | 0x2 << 62;
-        let free = 0xfff << 64 | (1 << 62) - 1;
-        let digits = format!("{:032x}", fixed | random & free);
+        let fixed = (u128::from(millis) << 80) | (0x7 << 76) | (0x2 << 62);
+        let free = (0xfff << 64) | ((1 << 62) - 1);
+        let digits = format!("{:032x}", fixed | (random & free));
         let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
         Self(parts.join("-").into())
     }

@@ -75,11 +75,12 @@ impl JournalError {
     }
 
     pub(super) fn place(path: &Path, source: io::Error) -> Self {
-        let problem = match source.kind() {
-            io::ErrorKind::StorageFull => Problem::Full,
-            io::ErrorKind::ReadOnlyFilesystem => Problem::ReadOnly,
-            _ => Problem::Place(path.to_owned()),
-        };
+        let of_its_own = [
+            (io::ErrorKind::StorageFull, Problem::Full),
+            (io::ErrorKind::ReadOnlyFilesystem, Problem::ReadOnly),
+        ];
+        let known = of_its_own.into_iter().find(|(kind, _)| *kind == source.kind());
+        let problem = known.map_or_else(|| Problem::Place(path.to_owned()), |(_, problem)| problem);
         Self { problem, source: Some(source.into()) }
     }
 }
@@ -102,7 +103,6 @@ impl From<rusqlite::Error> for JournalError {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the codes of SQLite, of which these have a meaning here")]
 fn kind(error: &rusqlite::Error) -> Problem {
     match error.sqlite_error_code() {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Problem::ReadOnly,
