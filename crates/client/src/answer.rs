@@ -148,8 +148,19 @@ fn leaves_open(code: Code) -> bool {
 pub(crate) enum Spoken {
     /// `result`
     Result(Value),
-    /// `error`: code, message, data.
-    Error { code: i64, message: Box<str>, data: Option<Value> },
+    /// `error`
+    Error(Said),
+}
+
+/// A JSON-RPC error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Said {
+    pub(crate) code: i64,
+    pub(crate) message: Box<str>,
+    /// The whole of it.
+    error: Value,
+    /// It names our message: a server has read it.
+    ours: bool,
 }
 
 /// Reads the JSON-RPC answer to message `id`. An error need not name it: it may not have been read.
@@ -161,11 +172,11 @@ pub(crate) fn spoken(body: &[u8], id: u64) -> Option<Spoken> {
     if let Some(result) = value.remove("result") {
         return ours.then_some(Spoken::Result(result));
     }
-    let mut error = value.remove("error").filter(|_| ours || nobodys)?;
+    let error = value.remove("error").filter(|_| ours || nobodys)?;
     let Some(Value::Number(code)) = error.get("code") else { return None };
     let code = code.parse().ok()?;
     let message = shown(error.get("message").and_then(Value::as_str).unwrap_or_default());
-    Some(Spoken::Error { code, message, data: error.remove("data") })
+    Some(Spoken::Error(Said { code, message, error, ours }))
 }
 
 /// What became of a try of `operation`, sent as message `id`.
@@ -178,7 +189,7 @@ pub(crate) fn judge(operation: &Operation, id: u64, answer: Result<Response, Fau
     let asked = response.retry_after;
     match spoken(&response.body, id) {
         Some(Spoken::Result(result)) if response.status == 200 => called(operation, result, asked),
-        Some(Spoken::Error { code, message, data }) => error(operation, &response, code, &message, data),
+        Some(Spoken::Error(said)) => error(operation, &response, &said),
         Some(Spoken::Result(_)) | None => unspoken(response.status, asked),
     }
 }
@@ -229,16 +240,24 @@ pub(crate) fn reply(structured: &Value, id: &RequestId) -> Option<Reply> {
 /// JSON-RPC: not JSON, not a request, no such method, params that do not fit. All are said before dispatch.
 const BEFORE_DISPATCH: [i64; 4] = [-32700, -32600, -32601, -32602];
 
-fn error(operation: &Operation, response: &Response, code: i64, why: &str, data: Option<Value>) -> Answer {
+fn error(operation: &Operation, response: &Response, said: &Said) -> Answer {
     let asked = response.retry_after;
-    if let Some(refused) = data.as_ref().and_then(Refused::read) {
+    if let Some(refused) = said.error.get("data").and_then(Refused::read) {
         return refusal(refused, asked);
     }
-    let known = operation.sending == Sending::Repeatable && BEFORE_DISPATCH.contains(&code);
-    if known && response.status < 500 {
-        away(why, false, asked)
-    } else {
-        unspoken_or(response.status, why, asked)
+    match operation.sending {
+        // An error is an answer, and its caller's to judge.
+        Sending::AtMostOnce if said.ours => {
+            Answer::Plain(Plain { result: json::text(&said.error).into(), is_error: true })
+        }
+        Sending::Repeatable if said.ours && BEFORE_DISPATCH.contains(&said.code) => {
+            away(&said.message, false, asked)
+        }
+        Sending::AtMostOnce | Sending::Repeatable => match unspoken_or(response.status, &said.message, asked)
+        {
+            Answer::Lost(lost) => Answer::Lost(Lost { why: said.message.clone(), ..lost }),
+            answer @ (Answer::Replied(_) | Answer::Plain(_) | Answer::Refused(_) | Answer::Away(_)) => answer,
+        },
     }
 }
 

@@ -195,7 +195,7 @@ impl<T: Transport> Session<T> {
         let response = self.exchange(time, &message, limits::TRY).await?;
         match spoken(&response.body, id) {
             Some(Spoken::Result(result)) => Ok(result),
-            Some(Spoken::Error { message, .. }) if response.status < 500 => Err(NoAnswer::Declined(message)),
+            Some(Spoken::Error(said)) if response.status < 500 => Err(NoAnswer::Declined(said.message)),
             _ if (400..500).contains(&response.status) => {
                 Err(NoAnswer::Declined(format!("HTTP {}", response.status).into()))
             }

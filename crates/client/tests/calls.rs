@@ -71,6 +71,10 @@ fn case(
     Case { name, fates: fates.into_iter().collect(), expected, effects, sent }
 }
 
+fn rpc_error(code: i32) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{{\"code\":{code},\"message\":\"no\"}}}}")
+}
+
 #[tokio::test]
 async fn tries_and_what_they_come_to() {
     use Fate::{Answered, Edge, Hangs, LostAfter, LostBefore, NotSent, Refused, Says, Status};
@@ -117,6 +121,9 @@ async fn tries_and_what_they_come_to() {
             2,
         ),
         case("rubbish", vec![Says("<html>".into()); 9], "unknown 3", 0, 3),
+        case("an error that names no code of ours", vec![Says(rpc_error(-32603)); 3], "unknown 3", 0, 3),
+        case("no such tool", [Says(rpc_error(-32602))], "away", 0, 1),
+        case("K7: lost, no such tool", [LostAfter, Says(rpc_error(-32602).replace(":2,", ":3,"))], "unknown 1", 1, 2),
         case("an empty object", vec![Says("{}".into()); 9], "unknown 3", 0, 3),
         case(
             "another operation's reply",
@@ -230,8 +237,10 @@ async fn what_cannot_be_repeated_is_sent_once() {
     let once = || Operation { sending: Sending::AtMostOnce, ..operation("edit-42") };
     let plain =
         "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"ok\"}]}}";
-    let cases: [(&str, Vec<Fate>, &str, usize); 5] = [
+    let error = "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-32603,\"message\":\"no\"}}";
+    let cases: [(&str, Vec<Fate>, &str, usize); 6] = [
         ("answered", vec![Fate::Says(plain.into())], "plain", 1),
+        ("an error", vec![Fate::Says(error.into())], "plain", 1),
         ("lost", vec![Fate::LostBefore, Fate::Says(plain.into())], "unknown 1", 1),
         ("503", vec![Fate::Status(503), Fate::Says(plain.into())], "unknown 1", 1),
         ("not sent at first", vec![Fate::NotSent, Fate::Says(plain.replace(":2,", ":3,"))], "plain", 2),
