@@ -5,12 +5,7 @@
 //! served first, which pins its contracts. `UPDATE_EXPECT=1` writes the pictures anew; look at them before they are
 //! committed: they are what a newcomer reads.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    reason = "a failed step is a failed test"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step is a failed test")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -206,7 +206,7 @@ scope = "automation:write"
 write = """
   INSERT INTO vals (workspace_id, given, document, flag) VALUES (:workspace, :given, :document, :flag)
   RETURNING given, typeof(given) AS kind, document, flag, 9007199254740993 AS beyond, -9223372036854775808 AS least,
-            '' AS empty, NULL AS nothing, x'00ff10' AS bytes, x'' AS no_bytes, 0.1 AS tenth, 1e300 AS huge, 2.0 AS two,
+            '' AS empty, NULL AS absent, x'00ff10' AS bytes, x'' AS no_bytes, 0.1 AS tenth, 1e300 AS huge, 2.0 AS two,
             '12345678901234567890.10' AS amount, 'tab	"quote" \\ é 😀' AS words, '1.50' AS price"""
 output = { document = "json", flag = "boolean", bytes = "bytes" }
 input = { given = { type = "integer" }, document = { type = "object", additionalProperties = true }, flag = { type = "boolean" } }
@@ -222,7 +222,7 @@ fn exact(stage: &mut Stage) {
         r#""given":9223372036854775807,"kind":"integer""#,
         r#""a":[9007199254740993,null,"é"]"#,
         r#""flag":true,"beyond":9007199254740993,"least":-9223372036854775808"#,
-        r#""empty":"","nothing":null,"bytes":"AP8Q","no_bytes":"","tenth":0.1,"huge":1e300,"two":2.0"#,
+        r#""empty":"","absent":null,"bytes":"AP8Q","no_bytes":"","tenth":0.1,"huge":1e+300,"two":2.0"#,
         r#""amount":"12345678901234567890.10","words":"tab\t\"quote\" \\ é 😀","price":"1.50""#,
     ] {
         assert!(done.result.contains(part), "{part}\n{}", done.result);

@@ -334,7 +334,7 @@ impl Planner<'_> {
                 let message =
                     format!("`{table}.{column}` may go back: nothing in the database refuses a smaller one");
                 let help = format!(
-                    "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column}\n\
+                    "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
                      BEGIN SELECT RAISE(ABORT, '{column} must rise'); END"
                 );
                 self.doubt(span, message, &help);
