@@ -144,7 +144,13 @@ fn list(place: &Place, filter: &Filter, limit: u32) -> anyhow::Result<ExitCode> 
         return shown(&[]).map(|()| ExitCode::SUCCESS);
     }
     match Journal::view(&path).and_then(|journal| journal.list(filter, None, limit)) {
-        Ok(page) => shown(&page.entries).map(|()| ExitCode::SUCCESS),
+        Ok(page) => {
+            shown(&page.entries)?;
+            if page.next.is_some() {
+                eprintln!("counterfoil: there may be more; --limit {limit} was reached");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Err(error) if *error.problem() == Problem::Damaged => salvage(place, &error),
         Err(error) => Err(error.into()),
     }

@@ -191,6 +191,8 @@ fn an_edit_from_the_shell() {
     assert_eq!(scene.version(), 2);
     let states: Vec<_> = scene.listed().iter().map(|line| line["state"].clone()).collect();
     assert_eq!(states, ["refused", "replied"]);
+    let bounded = scene.run(Who::Alice, &["journal", "list", "--limit", "1"]).exits(0);
+    assert!(bounded.out.lines().count() == 1 && bounded.err.contains("more"), "{bounded:?}");
     let shown = scene.run(Who::Alice, &["journal", "show", "edit-42"]).exits(0).json();
     assert_eq!(shown["arguments"], r#"{"id":1,"expected_version":1,"interval_minutes":30}"#);
     assert_eq!(shown["history"].as_array().unwrap().len(), 3);

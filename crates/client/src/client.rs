@@ -283,9 +283,10 @@ impl<T: Transport> Client<T> {
         let mut undone = Vec::new();
         for mut entry in page.entries {
             let arguments = question(&entry.operation);
+            // One question that is not answered ends the asking; the next call asks again.
             let answer = self.session.about(&*self.time, wire::OPERATION_STATUS, &arguments).await;
-            let state = answer.as_ref().ok().and_then(|answer| answer.get("state")?.as_str());
-            let survived = match state {
+            let Ok(answer) = answer else { break };
+            let survived = match answer.get("state").and_then(Value::as_str) {
                 Some("committed") => true,
                 Some("not_committed_so_far" | "voided") => false,
                 _ => continue,

@@ -3,13 +3,16 @@
 
 mod support;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use counterfoil_client::Journal;
 use counterfoil_client::client::{Outcome, Report, Why};
 use counterfoil_client::journal::{Edge, Problem};
 use counterfoil_client::operation::{Operation, Sending};
 use counterfoil_client::retry::Policy;
-use counterfoil_client::state::State;
+use counterfoil_client::state::{Event, State};
 use counterfoil_client::words::Caller;
 use counterfoil_core::{Code, FieldError, Refusal, Timestamp};
 use support::{ARGUMENTS, Fate, START, Way, client, journal, only, operation};
@@ -286,25 +289,25 @@ async fn a_restore_is_found_out() {
     assert_eq!(names(undone), ["after-1"], "and marked");
 }
 
+/// A journal that can be written to until `event` is on disk.
+fn breaking_after(path: &Path, event: Event) -> Arc<Journal> {
+    let broken = path.to_owned();
+    let watch = move |happened: Event, edge: Edge| {
+        if happened.as_str() == event.as_str() && edge == Edge::After {
+            let rival = rusqlite::Connection::open(&broken).unwrap();
+            rival.execute_batch("ALTER TABLE events RENAME TO gone").unwrap();
+        }
+    };
+    Arc::new(Journal::open(path).unwrap().watched(Arc::new(watch)))
+}
+
 /// A refusal that cannot be written is not told as one: a later resume may send the operation again.
 #[tokio::test]
 async fn what_cannot_be_written_is_not_called_refused() {
-    for (fate, expected) in
-        [(Fate::Refused(Refusal::version_conflict(None)), "unknown 1"), (Fate::Answered, "fresh")]
-    {
+    let conflict = Fate::Refused(Refusal::version_conflict(None));
+    for (fate, expected) in [(conflict, "unknown 1"), (Fate::Answered, "fresh")] {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.db");
-        let broken = path.clone();
-        let journal = counterfoil_client::Journal::open(&path).unwrap().watched(std::sync::Arc::new(
-            move |event, edge| {
-                // Once the try is on disk, the table that takes events goes: every later write fails.
-                if event == counterfoil_client::state::Event::Sent && edge == Edge::After {
-                    let rival = rusqlite::Connection::open(&broken).unwrap();
-                    rival.execute_batch("ALTER TABLE events RENAME TO gone").unwrap();
-                }
-            },
-        ));
-        let journal = std::sync::Arc::new(journal);
+        let journal = breaking_after(&folder.path().join("journal.db"), Event::Sent);
         let way = Way::new([fate]);
         let (client, _time) = client(&way, &journal, policy(3)).await;
         let report = client.call(operation("edit-42")).await.unwrap();
@@ -312,6 +315,19 @@ async fn what_cannot_be_written_is_not_called_refused() {
         assert!(report.unwritten.is_some());
         assert_eq!(only(&journal).state.open(), 1);
     }
+}
+
+/// The journal fails before the second try: that one does not leave, and the first is not denied.
+#[tokio::test]
+async fn what_fails_between_two_tries_is_not_called_unsent() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = breaking_after(&folder.path().join("journal.db"), Event::Unknown);
+    let way = Way::new([Fate::LostAfter]);
+    let (client, _time) = client(&way, &journal, policy(3)).await;
+    let report = client.call(operation("edit-42")).await.unwrap();
+    assert_eq!((word(&report.outcome).as_str(), report.tries), ("unknown 1", 1));
+    assert!(report.unwritten.is_some());
+    assert_eq!((way.effects(), way.sent().len()), (1, 1));
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ fn run(test: &str, folder: &Path, url: &str, killed_at: &str) -> std::process::C
         .env(CHILD, format!("{}\n{url}", folder.display()))
         .env(KILLED_AT, killed_at)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap()
 }
@@ -220,8 +220,10 @@ fn a_storm_over_one_journal() {
     let url = serve(way.clone());
     let children: Vec<_> =
         (0..PROCESSES).map(|_| run("a_storm_over_one_journal", folder.path(), &url, "")).collect();
-    for mut child in children {
-        assert!(child.wait().unwrap().success(), "a process of the storm failed");
+    for child in children {
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "a process of the storm failed: {said}");
     }
     let journal = Journal::open(&folder.path().join("journal.db")).unwrap();
     let entries = journal.list(&Filter::default(), None, 10_000).unwrap().entries;

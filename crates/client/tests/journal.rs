@@ -18,6 +18,11 @@ fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
+/// Brings everything that is in the log into the file itself.
+fn settle(path: &Path) {
+    Connection::open(path).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+}
+
 fn sent(journal: &Journal, id: &str) -> counterfoil_client::journal::Try {
     match journal.begin(START, &operation(id)).unwrap() {
         Begun::Send(attempt) => attempt,
@@ -66,6 +71,7 @@ fn a_file_that_cannot_be_trusted_is_refused_and_left_alone() {
         |path| {
             drop(Journal::open(path).unwrap());
             Connection::open(path).unwrap().pragma_update(None, "user_version", 7).unwrap();
+            settle(path);
         },
         Problem::TooNew { found: 7, known: 1 },
     );
@@ -103,6 +109,7 @@ fn a_damaged_page_is_reported_with_what_can_still_be_read() {
         sent(&journal, &format!("edit-{number}"));
     }
     drop(journal);
+    settle(&path);
     let mut bytes = fs::read(&path).unwrap();
     // As it stands in a row; in the index the tool comes before the caller.
     let row = format!("edit-100{}{}", support::SERVER, support::caller());
@@ -159,4 +166,25 @@ fn two_processes_share_an_operation() {
     assert_eq!(events, ["recorded", "sent", "sent", "refused", "refused"]);
     let never = one.note(START, &recorded, &Event::Abandoned.into()).unwrap_err();
     assert_eq!(*never.problem(), Problem::Impossible(Impossible::Ended));
+}
+
+/// Whoever is first makes the file; nobody takes it for another's while it is being made.
+#[test]
+fn many_openers_of_a_fresh_file_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..30 {
+        let path = folder.path().join(format!("{round}/journal.db"));
+        std::thread::scope(|scope| {
+            let open = |number: usize| {
+                let path = &path;
+                move || Journal::open(path).map(|journal| drop(sent(&journal, &format!("edit-{number}"))))
+            };
+            let openers: Vec<_> = (0..8).map(|number| scope.spawn(open(number))).collect();
+            for opener in openers {
+                opener.join().unwrap().unwrap();
+            }
+        });
+        let found = Journal::open(&path).unwrap().list(&Default::default(), None, 100).unwrap();
+        assert_eq!(found.entries.len(), 8);
+    }
 }

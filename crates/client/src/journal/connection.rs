@@ -33,6 +33,8 @@ pub(super) fn writer(path: &Path) -> Result<Connection, JournalError> {
         return Err(Problem::ReadOnly.into());
     }
     wal(&connection)?;
+    // A process that makes one call would write everything twice more as it leaves: whoever comes later does that.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate::migrate(&mut connection)?;

@@ -1,6 +1,6 @@
 //! Numbered migrations, each applied once, in order, under the journal's write lock.
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Row, TransactionBehavior};
 
 use super::error::{JournalError, Problem};
 
@@ -33,9 +33,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), JournalError> {
 
 /// The format of the file; 0 is an empty one.
 pub(super) fn found(connection: &Connection) -> Result<i64, JournalError> {
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    match (number("application_id")?, number("user_version")?) {
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?));
+    let (application, found, tables) = connection.query_row(include_str!("sql/format.sql"), [], row)?;
+    match (application, found) {
         (0, 0) if tables == 0 => Ok(0),
         (APPLICATION, found) if found > KNOWN => Err(Problem::TooNew { found, known: KNOWN }.into()),
         (APPLICATION, found) if found > 0 => Ok(found),
