@@ -1,7 +1,9 @@
 //! The `counterfoil` command: argument parsing and wiring only.
 
+mod call;
 mod check;
 mod demo;
+mod journal;
 mod output;
 mod receipts;
 mod serve;
@@ -48,6 +50,14 @@ enum Command {
         after_help = "Example:\n  counterfoil demo\n\nIt runs on a temporary database, needs no config, and leaves nothing behind. Colours on a terminal, unless NO_COLOR is set.\n\nExit codes: 0 all that it claims happened, 1 something did not, 2 wrong arguments, 3 it could not run, 130 interrupted."
     )]
     Demo,
+    /// Call a tool, safely: persisted before it is sent, sent again within bounds, its outcome by exit code
+    #[command(
+        after_help = call::AFTER_HELP
+    )]
+    Call(call::Arguments),
+    /// Operations of this side: list them, resume or void what is unknown
+    #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
+    Journal(journal::Command),
     /// What became of operations
     #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
@@ -64,6 +74,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Check { config } => check::check(&config),
         Command::Demo => demo::demo(),
+        Command::Call(arguments) => call::run(&arguments),
+        Command::Journal(command) => journal::run(&command),
         Command::Receipts(command) => receipts::run(&command),
         Command::Token(command) => token::run(&command),
     };
