@@ -37,6 +37,10 @@ fn read(path: &Path) -> anyhow::Result<(Option<Plan>, Report)> {
 }
 
 fn picture(report: &Report, terminal: bool) -> String {
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    if colour { report.coloured() } else { report.plain() }
+    if colour(terminal) { report.coloured() } else { report.plain() }
+}
+
+/// Colours are for terminals whose user has not said no (<https://no-color.org>).
+pub(crate) fn colour(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }

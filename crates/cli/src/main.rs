@@ -1,6 +1,7 @@
 //! The `counterfoil` command: argument parsing and wiring only.
 
 mod check;
+mod demo;
 mod receipts;
 mod serve;
 mod token;
@@ -36,6 +37,11 @@ enum Command {
         /// The config
         config: PathBuf,
     },
+    /// See a lost answer recovered: a server of its own, a cut connection, a retry
+    #[command(
+        after_help = "Example:\n  counterfoil demo\n\nIt runs on a temporary database, needs no config, and leaves nothing behind. Colours on a terminal, unless NO_COLOR is set.\n\nExit codes: 0 all that it claims happened, 1 something did not, 2 wrong arguments, 3 it could not run, 130 interrupted."
+    )]
+    Demo,
     /// What became of operations
     #[command(subcommand)]
     Receipts(receipts::Command),
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Check { config } => check::check(&config),
+        Command::Demo => demo::demo(),
         Command::Receipts(command) => receipts::run(&command),
         Command::Token(command) => token::run(&command),
     };

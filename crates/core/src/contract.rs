@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::intent::{Fingerprint, Intent};
+use crate::fingerprint::Fingerprint;
+use crate::intent::Intent;
 use crate::json::Value;
 use crate::refusal::{FieldError, Refusal};
 use crate::schema::Schema;

@@ -6,6 +6,8 @@
 
 pub mod contract;
 pub mod decide;
+pub mod fingerprint;
+mod frame;
 pub mod intent;
 pub mod json;
 pub mod limits;
@@ -21,7 +23,8 @@ pub mod words;
 
 pub use contract::{Call, Contract, IdForm, Reading, Sources, Windows};
 pub use decide::{Decision, decide};
-pub use intent::{Argument, Fingerprint, Intent};
+pub use fingerprint::Fingerprint;
+pub use intent::{Argument, Intent};
 pub use receipt::{Committed, Receipt};
 pub use refusal::{Code, FieldError, Operation, Refusal, Retry};
 pub use reply::Reply;

@@ -1,6 +1,6 @@
 //! What a ledger remembers of one operation.
 
-use crate::intent::Fingerprint;
+use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 use crate::words::Revision;
 

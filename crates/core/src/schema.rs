@@ -203,10 +203,29 @@ impl Object {
     }
 }
 
-/// Writes a value that no schema types: integers where they are spelled as such, doubles otherwise, and the two
-/// never alike (`1` and `1.0` differ).
-pub(crate) fn free(value: &Value) -> Result<Intent, Vec<FieldError>> {
-    read::untyped(value)
+/// Values that no schema types: integers where they are spelled as such, doubles otherwise, and the two never alike
+/// (`1` and `1.0` differ).
+impl Intent {
+    /// The intent of a handler that has no schema of ours: any serialisable value, typed by its spelling.
+    ///
+    /// # Errors
+    /// Says why the value is not one JSON document within bounds (a 64-bit unsigned integer beyond `i64`, say).
+    pub fn of<T: serde::Serialize>(value: &T) -> Result<Self, String> {
+        let text = serde_json::to_string(value).map_err(|e| e.to_string())?;
+        let value = json::parse(text.as_bytes(), json::Bounds::default()).map_err(|e| e.to_string())?;
+        Self::of_json(&value)
+    }
+
+    /// As [`Intent::of`], for a value that was read already.
+    ///
+    /// # Errors
+    /// As [`Intent::of`].
+    pub fn of_json(value: &Value) -> Result<Self, String> {
+        read::untyped(value).map_err(|faults| {
+            let fault = faults.first().map(|fault| format!("{} {}", fault.pointer, fault.message));
+            fault.unwrap_or_default().trim_start().to_owned()
+        })
+    }
 }
 
 /// One step of a JSON pointer (RFC 6901, section 3).

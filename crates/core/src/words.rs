@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::intent::frame;
+use crate::frame::frame;
 use crate::limits;
 use crate::time::Timestamp;
 

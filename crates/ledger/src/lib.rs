@@ -23,3 +23,8 @@ pub use store::sqlite;
 /// The driver whose connections and transactions the SQLite forms take. Its breaking releases are frequent, and
 /// each is a breaking release of this crate.
 pub use rusqlite;
+
+/// What the README shows of the library compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil::core::{RequestId, ToolName, Windows};
 use counterfoil::sqlite::{Handler, Ledger, Options, Prepare, Rule, Tx, Void, void};
@@ -14,7 +14,10 @@ use counterfoil::{Fault, Key, core};
 use counterfoil_testkit::database::connect;
 use counterfoil_testkit::library::{SetInterval, access, call};
 use counterfoil_testkit::suite::Stage;
-use counterfoil_testkit::{Answer, Ask, Database, OwnedClock, Who, block_on, set_interval};
+use counterfoil_testkit::{
+    Answer, Ask, Database, Gate, OwnedClock, Pending, Refused, Who, block_on, set_interval,
+};
+use rusqlite::ffi;
 
 fn perform(ledger: &Ledger, ask: &Ask) -> Answer {
     let handler = SetInterval::new(call(Who::Alice, ask));
@@ -238,10 +241,33 @@ fn a_database_that_cannot_be_written_is_refused_and_recovers() {
     assert_eq!((database.row(1).unwrap().version, database.receipts()), (2, 1));
 }
 
-/// Calls of one run on a full disk, and the largest file there, in blocks of 512 bytes: the log outgrows it again
+/// Rounds of one run on a full disk, and the largest file there, in blocks of 512 bytes: the log outgrows it again
 /// and again, each time in the middle of a COMMIT.
-const EDITS: i64 = 150;
+const ROUNDS: i64 = 100;
 const FULL: &str = "trap '' XFSZ; ulimit -f 512; exec \"$@\"";
+
+/// One call for each row, all in the queue before any runs: they share a group.
+fn round(ledger: &Ledger, version: i64) -> Vec<Answer> {
+    let gate = Gate::default();
+    let (held, at) = (ledger.clone(), gate.clone());
+    let hold = Pending::start(async move {
+        let pass = move |_: &Tx<'_>| {
+            at.pass();
+            Ok(())
+        };
+        held.write(pass).await
+    });
+    gate.arrived();
+    let rows = [(Who::Alice, 1), (Who::Bob, 2), (Who::Carol, 20)];
+    let calls = rows.map(|(who, id)| {
+        let ledger = ledger.clone();
+        let handler = SetInterval::new(call(who, &set_interval(&format!("edit-{version}"), id, version, 30)));
+        Pending::start(async move { ledger.perform(Arc::clone(&handler.call), handler).await })
+    });
+    gate.open();
+    hold.finish().unwrap();
+    calls.into_iter().map(|call| Answer::from(call.finish())).collect()
+}
 
 /// Not a test of its own: the process that may not let a file grow.
 #[test]
@@ -251,28 +277,34 @@ fn child_on_a_full_disk() {
         return;
     }
     let ledger = Ledger::open(path, Options::default()).unwrap();
-    let (mut unknown, mut committed) = (0, 0);
-    for version in 1..=EDITS {
-        let ask = set_interval(&format!("edit-{version}"), 1, version, 30);
-        // Two tries: the log begins anew when the database is opened anew, so that the second one fits.
-        let mut answers = (0..2).map(|_| perform(&ledger, &ask));
-        let answer = match answers.next().unwrap() {
-            Answer::Refused(refused) => {
-                assert_eq!(refused.code, "outcome_unknown", "{}", refused.error);
-                assert_eq!(
-                    (refused.retry.as_str(), refused.operation.as_deref()),
-                    ("same_id", Some("unknown"))
-                );
-                unknown += 1;
-                answers.next().unwrap()
-            }
-            done @ Answer::Done(_) => done,
-        };
-        committed += 1;
-        println!("{version}: {:?}", answer.done().replayed);
+    let mut in_doubt = 0;
+    for version in 1..=ROUNDS {
+        let answers = round(&ledger, version);
+        if answers.iter().all(|answer| matches!(answer, Answer::Done(_))) {
+            continue;
+        }
+        in_doubt += 1;
+        for refused in answers.into_iter().map(Answer::refused) {
+            let Refused { code, retry, operation, .. } = &refused;
+            assert_eq!((&**code, &**retry), ("outcome_unknown", "same_id"), "{refused:?}");
+            assert_eq!(operation.as_deref(), Some("unknown"));
+        }
+        reads_come_back(&ledger);
+        // The log begins anew when the database is opened anew, so that the second try fits.
+        assert!(round(&ledger, version).into_iter().all(|answer| matches!(answer, Answer::Done(_))));
     }
-    println!("{unknown} in doubt");
-    assert!(unknown > 0 && committed == EDITS);
+    assert!(in_doubt > 0, "the disk was never full");
+}
+
+/// While a commit is in doubt nobody reads what may not be on disk; nothing but reading is needed to end it.
+fn reads_come_back(ledger: &Ledger) {
+    let read = || ledger.read(|tx| Ok(tx.query_row("SELECT 1", [], |row| row.get::<_, i64>(0))?));
+    let since = Instant::now();
+    while let Err(refusal) = read() {
+        assert!(since.elapsed() < Duration::from_secs(30), "reads do not come back");
+        assert_eq!(refusal.code(), core::Code::Busy);
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -280,11 +312,40 @@ fn a_commit_on_a_full_disk_is_unknown_and_its_id_tells() {
     let database = Database::fresh();
     let status = child(Some(FULL), "child_on_a_full_disk", &database.path(), "full");
     assert!(status.success(), "{status}");
-    assert_eq!((database.row(1).unwrap().version, database.receipts()), (EDITS + 1, EDITS), "once each");
+    assert_eq!(database.receipts(), 3 * ROUNDS, "once each");
+    for id in [1, 2, 20] {
+        assert_eq!(database.row(id).unwrap().version, ROUNDS + 1, "row {id}: once each");
+    }
     let ledger = open(&database, Options::default());
-    for version in 1..=EDITS {
+    for version in 1..=ROUNDS {
         assert!(perform(&ledger, &set_interval(&format!("edit-{version}"), 1, version, 30)).done().replayed);
     }
+}
+
+/// The other truth: COMMIT reports an error, and has committed all the same. SQLite passes an error of this hook on
+/// in just this way.
+#[test]
+fn a_commit_that_failed_and_stands_is_unknown_and_its_id_tells() {
+    let (database, failing) = (Database::fresh(), Arc::new(AtomicBool::new(false)));
+    let armed = Arc::clone(&failing);
+    let prepare: Prepare = Arc::new(move |connection| {
+        let armed = Arc::clone(&armed);
+        connection.wal_hook(Some(move |_: &mut _, _| {
+            let error = ffi::Error::new(ffi::SQLITE_IOERR_FSYNC);
+            if armed.swap(false, Ordering::SeqCst) {
+                Err(rusqlite::Error::SqliteFailure(error, None))
+            } else {
+                Ok(())
+            }
+        }))
+    });
+    let ledger = open(&database, Options { prepare: Some(prepare), ..Options::default() });
+    failing.store(true, Ordering::SeqCst);
+    let refused = perform(&ledger, &edit_42()).refused();
+    assert_eq!((refused.code.as_str(), refused.operation.as_deref()), ("outcome_unknown", Some("unknown")));
+    assert!(perform(&ledger, &edit_42()).done().replayed);
+    assert_eq!((database.row(1).unwrap().version, database.receipts()), (2, 1));
+    assert_eq!(database.count("SELECT count(*) FROM counterfoil_meta WHERE name = 'fence'"), 1);
 }
 
 /// The file is taken away and another put in its place while the writer must open it again: its receipts are not

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil::core::{Reading, Refusal, Reply};
 use counterfoil::sqlite::{Handler, Ledger, Options, Rule, Tx};
@@ -306,6 +306,30 @@ fn nothing_is_written_after_a_hidden_rollback() {
     assert_eq!(Answer::from(answer).refused().code, "internal");
     assert_eq!(database.count("SELECT count(*) FROM names"), 1);
     assert_eq!(database.receipts(), 0);
+}
+
+/// The limit is a statement's: a handler that takes its time between two of them does not starve the receipt's.
+#[test]
+fn each_step_has_a_time_limit_of_its_own() {
+    let database = Database::fresh();
+    let statement_time = Duration::from_millis(200);
+    let ledger = Ledger::open(database.path(), Options { statement_time, ..Options::default() }).unwrap();
+    let write = move |tx: &Tx<'_>| {
+        tx.execute("UPDATE automations SET version = 2 WHERE id = 1", [])?;
+        let begun = Instant::now();
+        while begun.elapsed() <= statement_time {
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    // A trigger makes the receipt's own insertion long enough for SQLite to look at the clock.
+    database.execute(
+        "CREATE TRIGGER slow AFTER INSERT ON counterfoil_receipts BEGIN
+           SELECT count(*) FROM automations a, automations b, automations c, automations d, automations e,
+                                automations f, automations g, automations h, automations i; END",
+    );
+    let call = call(Who::Alice, &set_interval("edit", 1, 1, 30));
+    assert!(!block_on(ledger.run(call, |_| Ok(true), write)).unwrap().replayed);
 }
 
 /// Commits come from one transaction each once a group was taken apart.

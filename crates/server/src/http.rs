@@ -204,7 +204,8 @@ impl Edge {
     ) -> Response {
         let verdict = Verdict::default();
         let id = message.id().cloned();
-        // What the library does not need it cannot log.
+        // What has been judged, and what the library does not need and so cannot log.
+        parts.headers.remove(ORIGIN);
         parts.headers.remove(AUTHORIZATION);
         parts.headers.remove(wire::HEADER);
         parts.headers.insert(ACCEPT, BOTH);
@@ -229,7 +230,7 @@ impl Edge {
         }
         let allowed = |origin: &HeaderValue| {
             let known = |name: &String| name.as_bytes().eq_ignore_ascii_case(origin.as_bytes());
-            self.options.origins.iter().any(known)
+            self.options.origins.iter().any(known) || own(origin, headers)
         };
         if headers.get_all(ORIGIN).iter().all(allowed) {
             Ok(())
@@ -259,6 +260,13 @@ impl Edge {
         let late = |_| Stop::door(StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive.");
         tokio::time::timeout(self.options.body_wait, read).await.map_err(late)?
     }
+}
+
+/// A page of this very server: its origin is what the request names as `Host`, which has been checked.
+fn own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let authority =
+        ["http://", "https://"].iter().find_map(|scheme| origin.as_bytes().strip_prefix(scheme.as_bytes()));
+    authority.is_some() && authority == headers.get(HOST).map(HeaderValue::as_bytes)
 }
 
 /// `None` if there is more than `limit`.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use counterfoil_core::{Issuer, Principal, Scope, Subject, Workspace};
 
+use super::names::Names;
 use super::reader::{Node, Table, every, list, parsed, text};
-use super::{Names, Spanned, Sql, bounds, maybe, unsupported};
+use super::{Spanned, Sql, bounds, maybe, unsupported};
 use crate::diagnostics::{Diagnostic, Report};
 
 /// `[auth]`

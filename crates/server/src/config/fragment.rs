@@ -8,9 +8,10 @@ use counterfoil_core::{FieldError, Schema};
 use serde_json::{Map, Value, json};
 use toml::de::DeValue;
 
+use super::names::{TOOL_KEYS, is_reserved, parameter_name};
 use super::reader::{Node, Table, boolean, choice, count, every, integer, list, nearest, text};
-use super::tool::{TOOL_KEYS, is_reserved};
-use super::{Spanned, bounds, maybe};
+
+use super::{Spanned, maybe};
 use crate::diagnostics::{Diagnostic, Report, Span};
 
 /// A value written in the file: a default, or one of an `enum`.
@@ -243,20 +244,6 @@ fn argument_name(report: &mut Report, node: &Node<'_>) -> Option<Spanned<String>
             });
             None
         }
-    }
-}
-
-/// Checks that SQL can bind `:name` and that the name is free; says what is wrong with it otherwise.
-pub(super) fn parameter_name(name: &str) -> Result<(), String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if is_reserved(name) {
-        Err("has a reserved name".to_owned())
-    } else if name.is_empty() || name.len() > bounds::INPUT_NAME {
-        Err(format!("must have from 1 to {} characters", bounds::INPUT_NAME))
-    } else if !name.bytes().all(allowed) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        Err("may only hold A-Z a-z 0-9 _, and begin with no digit".to_owned())
-    } else {
-        Ok(())
     }
 }
 

@@ -7,13 +7,13 @@
 mod auth;
 pub mod bounds;
 mod fragment;
+mod names;
 mod reader;
 mod spanned;
 mod tool;
 mod units;
 mod windows;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub use tool::{
 pub(crate) use units::show_duration;
 pub use windows::WrittenWindows;
 
-use crate::diagnostics::{Diagnostic, Report, Source, Span};
+use crate::diagnostics::{Diagnostic, Report, Source};
 use reader::{Node, Table, choice, count, duration, parsed, size, text};
 
 /// A server, as written.
@@ -347,22 +347,4 @@ fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server> {
     });
     table.finish(report);
     Some(Server { listen: listen? })
-}
-
-/// Names that may be given once, and where they were.
-#[derive(Default)]
-struct Names(BTreeMap<String, Span>);
-
-impl Names {
-    /// Reports `name`, with `message`, if it was given before.
-    fn add(&mut self, report: &mut Report, name: &str, span: &Span, message: impl FnOnce() -> String) {
-        match self.0.get(name) {
-            Some(first) => report.push(
-                Diagnostic::error(message()).at(span.clone(), "again here").at(first.clone(), "first here"),
-            ),
-            None => {
-                self.0.insert(name.to_owned(), span.clone());
-            }
-        }
-    }
 }

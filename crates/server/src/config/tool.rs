@@ -1,11 +1,12 @@
 //! `[tools.NAME]`: what a tool takes, may touch and does, as written.
 
 use counterfoil_core::words::InvalidWord;
-use counterfoil_core::{Revision, Scope, ToolName, wire};
+use counterfoil_core::{Revision, Scope, ToolName};
 
 use super::fragment::{self, Input};
+use super::names::{Names, TOOL_KEYS, parameter_name};
 use super::reader::{Node, Table, boolean, choice, count, every, list, nearest, parsed, text};
-use super::{Names, Receipts, Spanned, WrittenWindows, auth, bounds, maybe};
+use super::{Receipts, Spanned, WrittenWindows, auth, bounds, maybe};
 use crate::diagnostics::{Diagnostic, Report, Span};
 
 /// A statement as written; parameters are bound, never spliced.
@@ -171,29 +172,6 @@ const OUTPUT_TYPES: [(&str, OutputType); 6] = [
     ("string", OutputType::String),
     ("json", OutputType::Json),
     ("bytes", OutputType::Bytes),
-];
-
-/// Keys of a tool; one of them standing among its inputs was meant for the tool.
-pub(super) const TOOL_KEYS: [&str; 19] = [
-    "access",
-    "current",
-    "description",
-    "input",
-    "keep",
-    "limit",
-    "output",
-    "read",
-    "remember",
-    "replay_access",
-    "retired",
-    "returns",
-    "revision",
-    "scope",
-    "shared",
-    "title",
-    "version",
-    "was",
-    "write",
 ];
 
 /// Reads `[tools]`; `receipts` are the windows that tools share, if they could be read.
@@ -482,7 +460,7 @@ fn statement(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<
 
 fn statement_name(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Spanned<String>> {
     let name = parsed(report, node, |text| {
-        fragment::parameter_name(text).map_err(|problem| {
+        parameter_name(text).map_err(|problem| {
             Diagnostic::error(format!("the statement name {problem}"))
                 .help("later statements bind `:NAME.column`; write a word such as \"job\"")
         })?;
@@ -540,9 +518,4 @@ fn retired(report: &mut Report, node: &Node<'_>, revisions: &mut Names) -> Optio
     }
     table.finish(report);
     Some(Retired { revision: revision?, input: input?.unwrap_or_default(), replay_access: replay_access? })
-}
-
-/// Whether SQL would take `name` for one of the names of the trusted context.
-pub(super) fn is_reserved(name: &str) -> bool {
-    wire::RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
 }

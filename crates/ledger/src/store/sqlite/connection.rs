@@ -26,7 +26,7 @@ pub type Prepare = Arc<dyn Fn(&mut Connection) -> rusqlite::Result<()> + Send + 
 pub(super) struct Source {
     pub path: PathBuf,
     pub create: bool,
-    /// How long a statement waits for another program's lock.
+    /// How long to wait for another program's lock.
     pub lock_wait: Duration,
     pub prepare: Option<Prepare>,
 }
@@ -44,6 +44,7 @@ impl Source {
     pub(super) fn writer(&self) -> Result<Handle, OpenError> {
         let create = if self.create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
         let handle = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | create)?;
+        handle.connection.busy_timeout(PAUSE)?;
         wal(&handle.connection, self.lock_wait)?;
         handle.connection.pragma_update(None, "synchronous", "FULL")?;
         handle.connection.pragma_update(None, "foreign_keys", true)?;
@@ -95,22 +96,36 @@ fn authorize(handler: &Deadline, action: &AuthAction<'_>) -> Authorization {
     if ours && handler.running() { Authorization::Deny } else { Authorization::Allow }
 }
 
-/// Between two tries to switch to WAL.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// SQLite does not wait for a lock here, so that the waiting is ours.
 fn wal(connection: &Connection, lock_wait: Duration) -> Result<(), OpenError> {
-    let since = Instant::now();
-    let mode = loop {
-        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
-            Err(error) if locked(&error) && since.elapsed() < lock_wait => pause(),
-            done => break done?,
-        }
-    };
+    let switch =
+        || connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+    let mode = patiently(lock_wait, locked, switch)?;
     if mode.eq_ignore_ascii_case("wal") { Ok(()) } else { Err(OpenError::NoWal(mode)) }
 }
 
-fn locked(error: &rusqlite::Error) -> bool {
+/// Between two tries for a lock that another program holds.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Tries again for up to `wait` as long as the error is `passing`.
+///
+/// SQLite's own waiting is not enough: it does not wait at all to switch to WAL, and otherwise it tries ten times a
+/// second in the end, so that a program which writes all the time leaves it out.
+pub(super) fn patiently<T, E>(
+    wait: Duration,
+    passing: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let since = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if passing(&error) && since.elapsed() < wait => pause(),
+            done => return done,
+        }
+    }
+}
+
+/// Does another program hold the lock?
+pub(super) fn locked(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 

@@ -11,6 +11,7 @@ use crate::fault::internal;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// The refusal for an error met before COMMIT: nothing was written.
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever SQLite adds is our fault until it is looked at")]
 pub(crate) fn refusal_of(error: &Error) -> Refusal {
     let Error::SqliteFailure(failure, message) = error else {
         return internal(&describe(error));
@@ -40,6 +41,7 @@ fn constraint(failure: &ffi::Error, message: Option<&str>) -> String {
 }
 
 /// An error without the SQL that some of rusqlite's carry.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not known to be free of SQL is not shown")]
 pub(super) fn describe(error: &Error) -> String {
     match error {
         Error::SqliteFailure(failure, message) => {

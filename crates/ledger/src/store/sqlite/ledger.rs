@@ -10,7 +10,7 @@ use rusqlite::Transaction;
 use tokio::sync::oneshot;
 
 use super::attempt::{Handler, Rule, Seen, attempt, guarded, look};
-use super::connection::{Prepare, Source};
+use super::connection::{Prepare, Source, locked, patiently};
 use super::migrate::migrate;
 use super::readers::Readers;
 use super::turn::{Receipts, Turn};
@@ -97,7 +97,8 @@ impl Ledger {
             prepare: options.prepare,
         };
         let mut handle = source.writer()?;
-        let epoch = migrate(&mut handle.connection)?;
+        let passing = |error: &OpenError| matches!(error, OpenError::Database(error) if locked(error));
+        let epoch = patiently(options.lock_wait, passing, || migrate(&mut handle.connection))?;
         let receipts = Receipts { epoch, clock: options.clock, result_limit: options.result_limit };
         let readers = Arc::new(Readers::new(source.clone()));
         let writer = Writer {

@@ -23,7 +23,19 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<Epoch, OpenError> {
         apply(&tx, found)?;
         tx.commit()?;
     }
+    whole(connection)?;
     epoch(connection)
+}
+
+/// What the version promises is there.
+fn whole(connection: &Connection) -> Result<(), OpenError> {
+    let tables = ["counterfoil_meta", "counterfoil_receipts", "counterfoil_contracts"];
+    for table in tables {
+        if !connection.table_exists(Some("main"), table)? {
+            return Err(OpenError::Damaged("a table is missing"));
+        }
+    }
+    Ok(())
 }
 
 /// Another server may have been first: `from` was read under the lock.

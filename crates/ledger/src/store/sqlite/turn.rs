@@ -31,6 +31,42 @@ pub enum Turn<'t> {
 
 /// The right to record one result: borrowed from the transaction that was looked in, used up by recording. So
 /// there is no receipt without a look-up, none twice, and none in another transaction.
+///
+/// Recording twice does not compile:
+///
+/// ```compile_fail,E0382
+/// # use counterfoil::{Fault, sqlite::Permit};
+/// fn twice(permit: Permit<'_>) -> Result<(), Fault> {
+///     permit.record(&1)?;
+///     permit.record(&2)?;
+///     Ok(())
+/// }
+/// ```
+///
+/// Nor does recording after the transaction has ended:
+///
+/// ```compile_fail,E0505
+/// # use counterfoil::{Fault, core::Call, rusqlite::Transaction, sqlite::{Receipts, Turn}};
+/// fn late(receipts: &Receipts, tx: Transaction<'_>, call: &Call) -> Result<(), Fault> {
+///     if let Turn::Fresh(permit) = receipts.begin_tx(&tx, call)? {
+///         tx.commit()?;
+///         permit.record(&1)?;
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// Once, and before, does:
+///
+/// ```
+/// # use counterfoil::{Fault, core::Call, rusqlite::Transaction, sqlite::{Receipts, Turn}};
+/// fn once(receipts: &Receipts, tx: Transaction<'_>, call: &Call) -> Result<(), Fault> {
+///     if let Turn::Fresh(permit) = receipts.begin_tx(&tx, call)? {
+///         permit.record(&1)?;
+///     }
+///     Ok(tx.commit()?)
+/// }
+/// ```
 #[must_use = "a write without its receipt can run twice: record it, or roll back"]
 pub struct Permit<'t> {
     receipts: &'t Receipts,

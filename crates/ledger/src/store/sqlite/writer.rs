@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::attempt::guarded;
-use super::connection::{Handle, Source};
+use super::connection::{Handle, Source, locked, patiently};
 use super::error::{describe, refusal_of, refused_commit};
 use super::migrate::{epoch, fence};
 use super::readers::Readers;
@@ -120,8 +120,7 @@ impl Writer {
         let begun = group.into_iter().filter(|work| !work.abandoned());
         let (alone, together): (Group, Group) = begun.partition(|work| work.alone());
         self.together(together);
-        let waiting = |work: &Box<dyn Work>| !work.abandoned();
-        alone.into_iter().filter(waiting).for_each(|work| self.single(work));
+        alone.into_iter().filter(|work| !work.abandoned()).for_each(|work| self.single(work));
     }
 
     fn together(&mut self, mut group: Group) {
@@ -190,7 +189,8 @@ impl Writer {
         if self.handle.is_none() {
             self.reopen()?;
         }
-        self.say(BEGIN).map_err(|error| {
+        let begun = patiently(self.source.lock_wait, locked, || self.say(BEGIN));
+        begun.map_err(|error| {
             let refusal = refusal_of(&error);
             if !refused_commit(&error) {
                 self.handle = None;
@@ -248,7 +248,8 @@ impl Writer {
         if epoch(&opened.connection).map_err(unopened)? != self.epoch {
             return Err(internal("the database was replaced by another history: start anew"));
         }
-        fence(&opened.connection).map_err(|error| refusal_of(&error))?;
+        let fenced = patiently(self.source.lock_wait, locked, || fence(&opened.connection));
+        fenced.map_err(|error| refusal_of(&error))?;
         self.readers.doubt(false);
         tracing::info!("the database is open again");
         self.handle = Some(opened);
@@ -259,7 +260,9 @@ impl Writer {
 fn unopened(error: OpenError) -> Refusal {
     match error {
         OpenError::Database(error) => refusal_of(&error),
-        other => internal(&other.to_string()),
+        OpenError::TooNew { .. } | OpenError::Damaged(_) | OpenError::NoWal(_) | OpenError::Thread(_) => {
+            internal(&error.to_string())
+        }
     }
 }
 

@@ -1,0 +1,218 @@
+//! What the documents show is what the programs print: every example of README and docs is run here.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step is a failed test")]
+
+#[path = "../src/demo/client.rs"]
+#[allow(dead_code, reason = "the documents need less of it than the demo does")]
+mod client;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use counterfoil::rusqlite::Connection;
+use counterfoil_core::Windows;
+use counterfoil_server::config::{self, Limits, bounds};
+use regex::Regex;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use client::Client;
+
+const README: &str = include_str!("../../../README.md");
+const WIRE: &str = include_str!("../../../docs/wire.md");
+const CONFIG: &str = include_str!("../../../docs/config.md");
+
+/// The fenced blocks of a page, as info string and text, in their order.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let fences = page.split("\n```").skip(1).step_by(2);
+    fences.map(|fence| fence.split_once('\n').unwrap()).collect()
+}
+
+fn blocks_of<'p>(page: &'p str, info: &str) -> Vec<&'p str> {
+    let found: Vec<&str> =
+        blocks(page).into_iter().filter(|(other, _)| *other == info).map(|(_, text)| text).collect();
+    assert!(!found.is_empty(), "no block is marked `{info}`");
+    found
+}
+
+/// Times and epochs differ from run to run, and nothing else does.
+fn normalised(value: &Value) -> String {
+    let text = serde_json::to_string_pretty(value).unwrap();
+    let time = Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z").unwrap();
+    let epoch = Regex::new(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").unwrap();
+    epoch.replace_all(&time.replace_all(&text, "TIME"), "EPOCH").into_owned()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|problem| panic!("{problem}: {text}"))
+}
+
+fn counterfoil(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    command.current_dir(folder);
+    command
+}
+
+fn printed(command: &mut Command) -> String {
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+/// A server of the example, in a folder of its own.
+struct Server {
+    process: Child,
+    alice: Client,
+    folder: TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/automations");
+        for file in ["counterfoil.toml", "schema.sql"] {
+            std::fs::copy(example.join(file), folder.path().join(file)).unwrap();
+        }
+        let serve = ["serve", "counterfoil.toml", "--listen", "127.0.0.1:0"];
+        let mut process = counterfoil(folder.path()).args(serve).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on http://").unwrap().split('/').next().unwrap();
+        let alice = Client::alice(address.parse().unwrap());
+        Self { process, alice, folder }
+    }
+
+    /// Sends the params of a `tools/call`.
+    fn check(&self, call: &Value, answer: &str) {
+        let got = self.alice.call(call["name"].as_str().unwrap(), &call["arguments"]).unwrap().unwrap();
+        assert_eq!(normalised(&got.value), normalised(&json(answer)), "{call}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn the_wire_is_as_its_page_says() {
+    let server = Server::start();
+    let (calls, answers) = (blocks_of(WIRE, "json call"), blocks_of(WIRE, "json answer"));
+    assert_eq!(calls.len(), answers.len());
+    for (call, answer) in calls.into_iter().zip(answers) {
+        server.check(&json(call), answer);
+    }
+}
+
+#[test]
+fn the_readme_is_what_happens() {
+    let server = Server::start();
+    assert!(README.contains(&format!("curl -s http://{}/mcp", bounds::DEFAULT_LISTEN)));
+    let body = README.split("-d '").nth(1).unwrap().split('\'').next().unwrap();
+    for answer in blocks_of(README, "json answer") {
+        server.check(&json(body)["params"], answer);
+    }
+    let show = ["receipts", "show", "counterfoil.toml", "edit-42"];
+    let shown = printed(counterfoil(server.folder.path()).args(show));
+    assert_eq!(normalised(&json(&shown)), normalised(&json(blocks_of(README, "json receipt")[0])));
+    for client in blocks_of(README, "json client") {
+        assert!(json(client)["mcpServers"]["automations"].is_object());
+    }
+    for excerpt in blocks_of(README, "text demo") {
+        assert!(include_str!("demo.txt").contains(excerpt), "{excerpt}");
+    }
+}
+
+#[test]
+fn ones_own_table_is_served_as_the_readme_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (database, config) = (folder.path().join("shop.db"), folder.path().join("shop.toml"));
+    let connection = Connection::open(database).unwrap();
+    connection.execute_batch(blocks_of(README, "sql table")[0]).unwrap();
+    let token = README.lines().find_map(|line| line.strip_prefix("counterfoil token new ")).unwrap();
+    let token = token.strip_suffix(" >> shop.toml").unwrap();
+    let stanza = printed(counterfoil(folder.path()).args(["token", "new"]).args(token.split(' ')));
+    let written = format!("{}\n{stanza}", blocks_of(README, "toml shop")[0]);
+    let check = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        printed(counterfoil(folder.path()).args(["check", "shop.toml"])).trim_end().to_owned()
+    };
+    let warned = check(&written);
+    assert_eq!(warned, blocks_of(README, "text check")[0]);
+    let trigger = warned.lines().find_map(|line| line.split_once("= help: ")).unwrap().1;
+    connection.execute_batch(trigger).unwrap();
+    assert_eq!(check(&written), "shop.toml: nothing wrong");
+    let misspelt = written.replace("= :price_cents,", "= :price_cent,");
+    assert_eq!(check(&misspelt), blocks_of(README, "text mistake")[0]);
+}
+
+/// A config with one line in one section.
+fn parsed(section: &str, lines: &str) -> Option<config::Config> {
+    let text = format!(
+        "[database]\nurl = \"sqlite:data.db\"\n[tools.list]\nscope = \"s\"\nread = \"SELECT 1\"\n[{section}]\n{lines}"
+    );
+    config::parse("counterfoil.toml", &text).ok()
+}
+
+/// The number before or after the one that `text` begins with.
+fn moved(text: &str, by: i64) -> String {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    format!("{}{}", text[..digits].parse::<i64>().unwrap() + by, &text[digits..])
+}
+
+#[test]
+fn the_config_page_has_the_bounds_that_are_kept() {
+    let row =
+        Regex::new(r"^\| `(\w+)` \| (size|integer|duration) \| `(\w+)` \| `(\w+)` to `(\w+)` \|").unwrap();
+    let mut rows = 0;
+    for section in ["receipts", "limits"] {
+        let page = CONFIG.split(&format!("## `[{section}]`")).nth(1).unwrap().split("\n## ").next().unwrap();
+        for row in page.lines().filter_map(|line| row.captures(line)) {
+            let (key, kind) = (&row[1], &row[2]);
+            // The other window is as far away as it may be.
+            let beside = match key {
+                "keep" => "remember = \"100y\"\n",
+                "remember" => "keep = \"1s\"\n",
+                _ => "",
+            };
+            let with = |value: &str, beside: &str| {
+                let value = if kind == "integer" { value.to_owned() } else { format!("\"{value}\"") };
+                parsed(section, &format!("{beside}{key} = {value}"))
+            };
+            let default = with(&row[3], "").unwrap();
+            assert_eq!(default.limits, Limits::default(), "{key}");
+            assert_eq!(default.windows(&default.tools[0]), Windows::default(), "{key}");
+            assert!(with(&row[4], beside).is_some() && with(&row[5], beside).is_some(), "{key}");
+            assert!(with(&moved(&row[4], -1), beside).is_none(), "{key} may be less");
+            assert!(with(&moved(&row[5], 1), beside).is_none(), "{key} may be more");
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 9);
+    let listen = format!("| `listen` | string | `{}` |", bounds::DEFAULT_LISTEN);
+    let limit = format!("| `limit` | integer | `{}` |", bounds::DEFAULT_ROWS);
+    let issuer = format!("| `issuer` | string | `{}` |", bounds::DEFAULT_ISSUER);
+    for row in [listen, limit, issuer] {
+        assert!(CONFIG.contains(&row), "{row}");
+    }
+}
+
+/// Inputs, columns and statement names of the config that has every key.
+const NAMES: [&str; 16] = [
+    "queue", "seen", "draft", "urgency", "kind", "weight", "notify", "tags", "extra", "from", "to", "x",
+    "urgent", "payload", "id", "last",
+];
+
+#[test]
+fn the_config_page_names_every_key() {
+    let everything = include_str!("../../server/tests/config/everything.toml");
+    let key = Regex::new(r"(?m)(?:^|[{,.] ?)([A-Za-z_]+) = ").unwrap();
+    let keys: BTreeSet<&str> =
+        key.captures_iter(everything).map(|found| found.get(1).unwrap().as_str()).collect();
+    let named = |key: &&str| CONFIG.contains(&format!("`{key}`")) || CONFIG.contains(&format!("{key} = "));
+    let missing: Vec<&str> =
+        keys.iter().copied().filter(|key| !NAMES.contains(key)).filter(|key| !named(key)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    assert!(keys.len() > 40, "{keys:?}");
+}
