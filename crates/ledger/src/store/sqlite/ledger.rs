@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::attempt::{Handler, Rule, Seen, attempt, guarded, look};
 use super::connection::{Prepare, Source, locked, patiently};
 use super::migrate::migrate;
-use super::readers::Readers;
+use super::readers::{Readers, Snapshot};
 use super::turn::{Receipts, Turn};
 use super::tx::Tx;
 use super::writer::{Task, Work, Writer};
@@ -183,7 +183,7 @@ impl Ledger {
         }
         let now = self.inner.receipts.clock.now();
         self.inner.readers.with(|handle| {
-            let snapshot = handle.connection.unchecked_transaction()?;
+            let snapshot = Snapshot::begin(&handle.connection)?;
             let limit = Some((&handle.deadline, self.inner.statement_time));
             let result = guarded(|| read(&Tx::new(&handle.connection, now, limit)));
             drop(snapshot);
