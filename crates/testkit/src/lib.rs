@@ -20,6 +20,7 @@ pub mod gate;
 pub mod library;
 pub mod pending;
 pub mod people;
+pub mod postgres;
 pub mod suite;
 
 pub use answer::{Answer, Done, Refused};

@@ -260,9 +260,13 @@ impl Writer {
 fn unopened(error: OpenError) -> Refusal {
     match error {
         OpenError::Database(error) => refusal_of(&error),
-        OpenError::TooNew { .. } | OpenError::Damaged(_) | OpenError::NoWal(_) | OpenError::Thread(_) => {
-            internal(&error.to_string())
-        }
+        OpenError::TooNew { .. }
+        | OpenError::NotMigrated { .. }
+        | OpenError::Postgres(_)
+        | OpenError::Encoding(_)
+        | OpenError::Damaged(_)
+        | OpenError::NoWal(_)
+        | OpenError::Thread(_) => internal(&error.to_string()),
     }
 }
 
