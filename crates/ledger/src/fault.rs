@@ -66,6 +66,19 @@ pub enum OpenError {
     /// Names could not be stored byte for byte.
     #[error("the database's encoding is {0}: create it with ENCODING 'UTF8'")]
     Encoding(String),
+    /// A standby cannot write.
+    #[error(
+        "the server is a read-only standby: name the primary, or all hosts with target_session_attrs=read-write"
+    )]
+    Standby,
+    /// The server is older than what this program is made for.
+    #[error("the server is PostgreSQL {major} and {needed} or newer is needed")]
+    TooOld {
+        /// What answered.
+        major: i32,
+        /// What is needed.
+        needed: i32,
+    },
     /// The database was written by a newer program.
     #[error(
         "the database has schema version {found} of Counterfoil and this program knows {known}: start the newer program, or restore a backup from before its migration"

@@ -5,10 +5,12 @@ mod cluster;
 mod database;
 pub mod library;
 mod proxy;
+mod world;
 
 pub use cluster::Cluster;
 pub use database::{AUTOMATIONS, Database};
 pub use proxy::{Cut, Proxy};
+pub use world::{Scripted, World};
 
 use std::future::Future;
 

@@ -37,10 +37,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The one that the tests of this process share. It does not wait for the disk.
+    /// The one that the tests of this process share. It does not wait for the disk; and it does not wait for its
+    /// synchronous standby, which does not exist, except in a database that is told to.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(&["fsync=off", "full_page_writes=off"]))
+        SHARED.get_or_init(|| {
+            let disk = ["fsync=off", "full_page_writes=off"];
+            Self::start(&[disk[0], disk[1], "synchronous_commit=local", "synchronous_standby_names=nobody"])
+        })
     }
 
     /// A server of its own, with `settings`.

@@ -1,7 +1,7 @@
 //! Numbered migrations, each applied once, in order, under a lock that only migrations take.
 
 use counterfoil_core::Epoch;
-use tokio_postgres::{Client, GenericClient, IsolationLevel};
+use tokio_postgres::{Client, GenericClient, IsolationLevel, Row};
 use uuid::Uuid;
 
 use crate::fault::OpenError;
@@ -11,6 +11,9 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_receipts.sql")];
 
 /// The newest version this program knows.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest server that has what is used here and is still maintained.
+const OLDEST: i32 = 140_000;
 
 const TABLES: &str = include_str!("sql/tables.sql");
 const VERSION: &str = include_str!("sql/version.sql");
@@ -67,10 +70,8 @@ pub(super) async fn verify(client: &impl GenericClient) -> Result<Epoch, OpenErr
 /// The version of the tables, 0 if there are none, and the epoch.
 async fn version(client: &impl GenericClient) -> Result<(i64, Option<String>), OpenError> {
     let row = client.query_one(TABLES, &[]).await?;
-    let (meta, others, encoding): (bool, bool, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    if encoding != "UTF8" {
-        return Err(OpenError::Encoding(encoding));
-    }
+    let (meta, others): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    suitable(&row)?;
     if !meta {
         return Ok((0, None));
     }
@@ -85,4 +86,16 @@ async fn version(client: &impl GenericClient) -> Result<(i64, Option<String>), O
         return Err(OpenError::Damaged("a table is missing"));
     }
     Ok((version, row.try_get(1)?))
+}
+
+/// What the server must be, whatever is in the database.
+fn suitable(row: &Row) -> Result<(), OpenError> {
+    let (encoding, standby, number): (&str, bool, i32) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+    if number < OLDEST {
+        return Err(OpenError::TooOld { major: number / 10_000, needed: OLDEST / 10_000 });
+    }
+    if encoding != "UTF8" {
+        return Err(OpenError::Encoding(encoding.to_owned()));
+    }
+    if standby { Err(OpenError::Standby) } else { Ok(()) }
 }

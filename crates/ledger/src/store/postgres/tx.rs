@@ -22,7 +22,7 @@ use crate::key::Key;
 ///
 /// Our look-up is planned with sequential scans off and the next line puts them back, so that a plan kept from when
 /// the table was empty never scans it, and the application's own statements are planned as ever.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL enable_seqscan = off";
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off";
 const AS_EVER: &str = "SET LOCAL enable_seqscan TO DEFAULT";
 
 /// For reads: one snapshot.

@@ -264,6 +264,8 @@ fn unopened(error: OpenError) -> Refusal {
         | OpenError::NotMigrated { .. }
         | OpenError::Postgres(_)
         | OpenError::Encoding(_)
+        | OpenError::Standby
+        | OpenError::TooOld { .. }
         | OpenError::Damaged(_)
         | OpenError::NoWal(_)
         | OpenError::Thread(_) => internal(&error.to_string()),
