@@ -49,12 +49,6 @@ impl Database {
         Cluster::shared().config(&self.name)
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// A connection that knows nothing of the ledger, on the current runtime.
     pub async fn connect(&self) -> Client {
         connect(&self.config()).await
@@ -63,6 +57,13 @@ impl Database {
     /// Runs `sql` as another program would.
     pub fn execute(&self, sql: &str) {
         execute(&self.config(), sql);
+    }
+
+    /// Sets something for sessions of this database that begin after it: from outside, so that it holds for no
+    /// session of the setting itself.
+    pub fn set(&self, setting: &str) {
+        let sql = format!("ALTER DATABASE {} SET {setting}", self.name);
+        execute(&Cluster::shared().config("postgres"), &sql);
     }
 
     /// The rows that `sql` tells.

@@ -64,7 +64,8 @@ impl World {
 
     /// Waits until so many of the database's sessions wait for a lock.
     pub fn until_blocked(&self, sessions: i64) {
-        let sql = "SELECT count(*) FROM pg_stat_activity \
+        // Asked again and again, with a breath between, so that the others get their turn.
+        let sql = "SELECT count(*) FROM pg_sleep(0.005), pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
         self.wait(async {
             let client = self.database.connect().await;
