@@ -11,6 +11,8 @@ mod clock;
 mod fault;
 mod key;
 mod queue;
+mod record;
+mod rule;
 mod store;
 mod sync;
 
@@ -18,7 +20,10 @@ pub use clock::{Clock, SystemClock};
 pub use counterfoil_core as core;
 pub use fault::{Fault, OpenError};
 pub use key::Key;
-pub use store::sqlite;
+pub use store::{postgres, sqlite};
+
+/// The driver whose connections and transactions the PostgreSQL forms take.
+pub use tokio_postgres;
 
 /// The driver whose connections and transactions the SQLite forms take. Its breaking releases are frequent, and
 /// each is a breaking release of this crate.
