@@ -5,7 +5,7 @@ use crate::refusal::Code;
 /// The page of one code, by the name of its file.
 macro_rules! page {
     ($name:literal) => {
-        include_str!(concat!("../../../docs/errors/", $name, ".md"))
+        include_str!(concat!("../errors/", $name, ".md"))
     };
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil::core::{RequestId, ToolName, Windows};
 use counterfoil::sqlite::{Handler, Ledger, Options, Prepare, Rule, Tx, Void, void};
@@ -299,7 +299,9 @@ fn child_on_a_full_disk() {
 /// While a commit is in doubt nobody reads what may not be on disk; nothing but reading is needed to end it.
 fn reads_come_back(ledger: &Ledger) {
     let read = || ledger.read(|tx| Ok(tx.query_row("SELECT 1", [], |row| row.get::<_, i64>(0))?));
+    let since = Instant::now();
     while let Err(refusal) = read() {
+        assert!(since.elapsed() < Duration::from_secs(30), "reads do not come back");
         assert_eq!(refusal.code(), core::Code::Busy);
         std::thread::yield_now();
     }

@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
 /// The files of `examples/automations`, compiled in, so that the demo runs from anywhere.
-pub(super) const CONFIG: &str = include_str!("../../../../examples/automations/counterfoil.toml");
-pub(super) const SCHEMA: &str = include_str!("../../../../examples/automations/schema.sql");
+pub(super) const CONFIG: &str = include_str!("../../example/counterfoil.toml");
+pub(super) const SCHEMA: &str = include_str!("../../example/schema.sql");
 /// The database that the example's config names.
 pub(super) const DATABASE: &str = "automations.db";
 
