@@ -195,9 +195,8 @@ fn records_are_found_and_listed() {
     assert_eq!(list(Filter { since: Some(record.at), limit: 1, offset: 1, ..all }), ["edit-1"]);
 }
 
-/// The plan that a connection keeps for `marked`, as it stands now, without planning it anew.
-const PLANS: &str =
-    "SELECT name, generic_plans FROM pg_prepared_statements WHERE statement LIKE 'SELECT transaction_timestamp%'";
+/// The look-up as a connection keeps it, and how often it ran by a plan for all parameters.
+const PLANS: &str = "SELECT name, generic_plans FROM pg_prepared_statements WHERE statement LIKE 'SELECT transaction_timestamp%'";
 
 /// A receipts table that was analysed while empty and then fills up: the look-up that a connection has kept from
 /// before still goes by the index. Kept as the planner would have it, it scans the table for ever.
