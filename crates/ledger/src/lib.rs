@@ -5,6 +5,9 @@
 //! - [`sqlite::Ledger::begin_tx`]: the caller owns the transaction; a [`sqlite::Permit`] is the only way to a receipt.
 //! - [`sqlite::Ledger::run`]: the paved path. It owns begin, access, look-up, write, receipt, commit and group commit.
 //!
+//! Both also over PostgreSQL, for services that have outgrown one machine: [`postgres::Receipts`] and
+//! [`postgres::Ledger`].
+//!
 //! `examples/library.rs` is a complete small program.
 
 mod clock;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use counterfoil::Fault;
 use counterfoil::postgres::{Handler, Ledger, Options, Rule, Step, Tx};
@@ -67,10 +68,12 @@ impl World {
         // Asked again and again, with a breath between, so that the others get their turn.
         let sql = "SELECT count(*) FROM pg_sleep(0.005), pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        self.wait(async {
+        let seen = async {
             let client = self.database.connect().await;
             while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < sessions {}
-        });
+        };
+        let within = self.wait(async { tokio::time::timeout(Duration::from_secs(60), seen).await });
+        within.expect("sessions that wait for a lock");
     }
 }
 
