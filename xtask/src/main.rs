@@ -1,5 +1,6 @@
-//! The project's automation as a program: `ci`, `tidy` and `test`, each run as `cargo xtask NAME`.
+//! The project's automation as a program: `ci`, `tidy`, `test` and `bench`, each run as `cargo xtask NAME`.
 
+mod bench;
 mod ci;
 mod deny;
 mod step;
@@ -22,6 +23,7 @@ struct Arguments {
 const EXAMPLES: &str = "Examples:
   cargo xtask test     run every test, the interop runs with it
   cargo xtask tidy     check the house rules that no compiler knows
+  cargo xtask bench    how fast, as ratios to what the machine allows
   cargo xtask ci       everything a change must pass, in order";
 
 #[derive(Subcommand)]
@@ -50,6 +52,14 @@ For one test, cargo itself is quicker:
         #[arg(long)]
         no_interop: bool,
     },
+    /// How fast, as ratios to what the machine allows: one JSON line a figure, in about two minutes.
+    #[command(after_help = "Examples:
+  cargo xtask bench                       every figure
+  cargo xtask bench --only sqlite_one     one of them
+  cargo xtask bench --scale 0.01          that each can be produced, and nothing more
+  cargo xtask bench --save                every figure, kept in docs/performance.json
+docs/performance.md explains the figures.")]
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +78,7 @@ fn run(task: Task) -> anyhow::Result<()> {
     match task {
         Task::Ci { skip } => ci::run(&skip),
         Task::Tidy => tidy::run(),
+        Task::Bench(options) => bench::run(&options),
         Task::Test { no_interop } => test::run(!no_interop)?.close(),
     }
 }

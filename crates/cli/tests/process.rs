@@ -1,6 +1,6 @@
 //! The server as a process: killed under load, asked to stop, started twice at once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use counterfoil_testkit::site::{EXAMPLE, EXAMPLE_SCHEMA, for_everybody};
 use counterfoil_testkit::suite::Stage as _;
-use counterfoil_testkit::{Answer, Done, Http, Send, Server, Site, Who, set_interval};
+use counterfoil_testkit::{Answer, Done, Http, Send, Server, Site, Stdio, Who, set_interval};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -143,6 +143,33 @@ fn asked_to_stop_it_finishes_what_it_has_begun() {
     assert_eq!(site.database.receipts(), 1);
     assert_eq!(site.database.row(1).unwrap().version, 2);
     assert_eq!(site.database.row(2).unwrap().version, 1);
+}
+
+/// Over stdio too: what was taken in is answered, the input being open or not, and the process ends well.
+#[test]
+fn asked_to_stop_over_stdio_it_answers_and_ends() {
+    let site = Site::automations();
+    let mut stdio = Stdio::start(Path::new(PROGRAM), &site.stdio(EXAMPLE, Who::Alice));
+    let other = site.database.connect();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    stdio.line(&Send::from(&set_interval("edit-42", 1, 1, 30)).id("\"held\"").body());
+    // A read behind it is answered: the call in front of it is on its way.
+    let read = stdio.call(&Send::new("get_automation", r#"{"id":1}"#).id("\"read\""));
+    assert!(read.body.contains("\"id\":\"read\""), "{read:?}");
+    stdio.terminate();
+    other.execute_batch("ROLLBACK").unwrap();
+    let held = stdio.told();
+    assert!(held.body.contains("\"id\":\"held\""), "{held:?}");
+    let version = match held.answer() {
+        Answer::Done(_) => 2,
+        Answer::Refused(refused) => {
+            assert_eq!(refused.code, "busy", "{held:?}");
+            1
+        }
+    };
+    let (status, log) = stdio.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(site.database.row(1).unwrap().version, version);
 }
 
 /// Whoever comes first makes the database; all serve it.

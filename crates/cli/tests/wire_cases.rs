@@ -1,7 +1,7 @@
 //! The cases of the wire: a real server process, calls over real connections, every answer judged by one function.
 //! Each table is a file in `wire/`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step is a failed test")]
 
 mod wire;
 

@@ -95,7 +95,7 @@ impl Caller for StdioCaller {
     /// The answer has left the server, nobody has looked at it, and the server is no more.
     fn lose(mut self: Box<Self>, ask: &Ask) {
         self.0.line(&Send::from(ask).body());
-        let _lost = self.0.next().unwrap();
+        let _lost = self.0.heard().unwrap();
         self.0.kill();
     }
 }

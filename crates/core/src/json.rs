@@ -345,22 +345,34 @@ impl Members {
 /// Writes a string as RFC 8785, section 3.2.2.2, writes it.
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => {
-                let _infallible = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
+    let mut rest = text;
+    // What needs an escape is one byte long, so that a string can be cut on both sides of it.
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
+        let (plain, escaped) = rest.split_at(at);
+        out.push_str(plain);
+        rest = write_escaped(out, escaped);
     }
+    out.push_str(rest);
     out.push('"');
+}
+
+/// Writes the first character of `text` as an escape, and tells what follows it.
+fn write_escaped<'t>(out: &mut String, text: &'t str) -> &'t str {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some('"') => out.push_str("\\\""),
+        Some('\\') => out.push_str("\\\\"),
+        Some('\u{8}') => out.push_str("\\b"),
+        Some('\u{c}') => out.push_str("\\f"),
+        Some('\n') => out.push_str("\\n"),
+        Some('\r') => out.push_str("\\r"),
+        Some('\t') => out.push_str("\\t"),
+        Some(c) => {
+            let _infallible = write!(out, "\\u{:04x}", c as u32);
+        }
+        None => {}
+    }
+    chars.as_str()
 }
 
 /// Writes a value without blanks, each number as it was spelled. The depth is bounded by whoever read it.

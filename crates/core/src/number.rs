@@ -4,6 +4,11 @@
 ///
 /// `Err` says whether the number has a fraction or is beyond 64 bits.
 pub(crate) fn integer(spelling: &str) -> Result<i64, &'static str> {
+    // The usual spelling. JSON has none that only this would take: it knows no plus sign in front.
+    spelling.parse().or_else(|_| unusual(spelling))
+}
+
+fn unusual(spelling: &str) -> Result<i64, &'static str> {
     let (negative, rest) = match spelling.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, spelling),

@@ -162,7 +162,14 @@ impl Intent {
     }
 }
 
-/// One step of a JSON pointer (RFC 6901, section 3).
-fn step(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
+/// Adds one step to a JSON pointer (RFC 6901, section 3).
+fn step(pointer: &mut String, name: &str) {
+    pointer.push('/');
+    for c in name.chars() {
+        match c {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            c => pointer.push(c),
+        }
+    }
 }

@@ -48,9 +48,13 @@ impl<W> Queue<W> {
         if state.waiting.len() >= self.capacity {
             return Err(Rejected::Full);
         }
+        // The one taker sleeps only while nothing waits, and to wake it is a system call.
+        let first = state.waiting.is_empty();
         state.waiting.push_back(work);
         drop(state);
-        self.arrived.notify_one();
+        if first {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 

@@ -116,6 +116,12 @@ impl Drop for Server {
     }
 }
 
+/// Asks a process to stop: SIGTERM, by way of the shell, which every Unix has.
+pub(crate) fn terminate(child: &Child) {
+    let kill = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+}
+
 fn arguments(config: &Path) -> [&OsStr; 4] {
     ["serve".as_ref(), config.as_ref(), "--listen".as_ref(), "127.0.0.1:0".as_ref()]
 }

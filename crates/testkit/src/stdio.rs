@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use serde_json::Value;
 
-use crate::server::{Log, PATIENCE};
+use crate::server::{Log, PATIENCE, terminate};
 use crate::{Send, Told};
 
 /// A client, and the server process it has started. Killed when dropped.
@@ -31,7 +31,7 @@ impl Stdio {
     pub fn start(program: &Path, config: &Path) -> Self {
         let mut client = Self::spawn(program, config);
         client.line(INITIALIZE);
-        let hello = client.next().unwrap_or_else(|| panic!("it does not serve: {}", client.log.text()));
+        let hello = client.heard().unwrap_or_else(|| panic!("it does not serve: {}", client.log.text()));
         let hello: Value = serde_json::from_str(&hello).unwrap();
         assert_eq!(hello["result"]["protocolVersion"], "2025-11-25", "{hello}");
         client.line(INITIALIZED);
@@ -73,7 +73,7 @@ impl Stdio {
     }
 
     /// The next line that it says; `None` when it says no more.
-    pub fn next(&mut self) -> Option<String> {
+    pub fn heard(&mut self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
@@ -83,7 +83,7 @@ impl Stdio {
 
     /// The next line as an answer.
     pub fn told(&mut self) -> Told {
-        let body = self.next().unwrap_or_else(|| panic!("it has ended: {}", self.log.text()));
+        let body = self.heard().unwrap_or_else(|| panic!("it has ended: {}", self.log.text()));
         Told { status: 200, head: String::new(), body }
     }
 
@@ -92,10 +92,15 @@ impl Stdio {
         self.input = None;
     }
 
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        terminate(&self.child);
+    }
+
     /// Waits for its end, which must be under way.
     #[must_use]
     pub fn ended(mut self) -> (ExitStatus, String) {
-        while self.next().is_some() {}
+        while self.heard().is_some() {}
         (self.child.wait().unwrap(), self.log.text())
     }
 

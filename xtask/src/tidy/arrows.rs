@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("counterfoil-server", &["counterfoil", "counterfoil-core"]),
     ("counterfoil-cli", &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
     (TESTKIT, &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
+    ("counterfoil-bench", &["counterfoil", "counterfoil-core", "counterfoil-server"]),
     // Automation must build in seconds, so it runs the other crates as programs.
     ("xtask", &[]),
 ];

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Barrier;
 
 use counterfoil_core::Code;
 use counterfoil_testkit::site::{EXAMPLE, for_everybody};
 use counterfoil_testkit::suite::Stage as _;
-use counterfoil_testkit::{Send, Server, Stdio, Who};
+use counterfoil_testkit::{Answer, Send, Server, Stdio, Who};
 
 use super::{Case, On, PROGRAM, Stage, edit, edit_42, parted, together};
 
@@ -47,6 +48,12 @@ pub(crate) const CASES: &[Case] = &[
         steps: voided,
     },
     Case { name: "C10: a void of what committed", codes: &[], on: On::Automations, steps: void_late },
+    Case {
+        name: "C10: a void and its original at once",
+        codes: &[Code::RequestIdVoided],
+        on: On::Automations,
+        steps: void_race,
+    },
     Case { name: "C12: a hundred identical calls", codes: &[], on: On::Automations, steps: identical },
     Case {
         name: "C12: a hundred payloads under one id",
@@ -243,6 +250,49 @@ fn void_late(stage: &mut Stage) {
     }
     stage.replayed(Alice, &edit_42(), &done);
     stage.receipts(1);
+}
+
+/// Exactly one of the two happens, and both callers are told which. Rounds go on until both have won.
+fn void_race(stage: &mut Stage) {
+    let (mut committed, mut voided) = (0, 0);
+    for round in 0..500 {
+        if committed > 0 && voided > 0 && round >= 50 {
+            break;
+        }
+        let id = format!("edit-{round}");
+        let original = edit(&id, 1, 1 + committed, 30);
+        let start = Barrier::new(2);
+        let (void, told) = std::thread::scope(|scope| {
+            let void = scope.spawn(|| {
+                start.wait();
+                stage.server.connect(Alice).call(&void_of(&id)).value()
+            });
+            let mut http = stage.server.connect(Alice);
+            start.wait();
+            let told = http.call(&original);
+            (void.join().unwrap(), told)
+        });
+        stage.judge(Alice, &original, &told);
+        match told.answer() {
+            Answer::Done(done) => {
+                committed += 1;
+                assert_eq!(void["committed_at"], done.committed_at.as_str(), "{void}");
+                stage.replayed(Alice, &original, &done);
+            }
+            Answer::Refused(refused) => {
+                voided += 1;
+                assert_eq!((refused.code.as_str(), &void["state"]), ("request_id_voided", &"voided".into()));
+            }
+        }
+    }
+    println!("  {committed} committed, {voided} voided");
+    stage.row(1, if committed > 0 { 30 } else { 15 }, 1 + committed);
+    stage.receipts(committed + voided);
+}
+
+fn void_of(id: &str) -> Send {
+    let arguments = format!("{{\"tool\":\"set_interval\",\"operation\":\"{id}\"}}");
+    Send::new("void_operation", arguments)
 }
 
 /// Over two servers on the one database.

@@ -1,8 +1,6 @@
 //! What the cases of the wire are made of: a server process over a fresh database, calls on connections of their
 //! own, and the one function that judges every answer.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 pub(crate) mod change;
 pub(crate) mod crash;
 pub(crate) mod same;

@@ -161,7 +161,9 @@ fn object(schema: &Value, at: &str) -> Compiled<Object> {
         None => {}
         Some(Value::Object(members)) => {
             for (name, schema) in members {
-                let node = node(schema, &format!("{at}/properties/{}", step(name)))?;
+                let mut pointer = format!("{at}/properties");
+                step(&mut pointer, name);
+                let node = node(schema, &pointer)?;
                 let required = required.contains(&&**name) && node.default.is_none();
                 properties.push(Property { name: name.clone(), required, node });
             }

@@ -56,8 +56,7 @@ impl Pass {
 
     fn within<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.pointer.len();
-        self.pointer.push('/');
-        self.pointer.push_str(&step(name));
+        step(&mut self.pointer, name);
         let got = read(self);
         self.pointer.truncate(length);
         got

@@ -50,7 +50,7 @@ pub trait Handler: Send + 'static {
 }
 
 /// What the ledger already knows of a call.
-pub(super) enum Seen<'a> {
+enum Seen<'a> {
     /// Nothing: it may write.
     Fresh(&'a Reading),
     /// A receipt answers it.
@@ -76,13 +76,37 @@ pub(super) fn attempt(
 }
 
 /// Steps 7 to 9: access now, and only then what the receipt says.
-pub(super) fn look<'a>(
+fn look<'a>(
     receipts: &Receipts,
     tx: &Tx<'_>,
     call: &'a Call,
     handler: &mut dyn Handler,
 ) -> Result<Seen<'a>, Fault> {
     let receipt = receipts::find(tx, Key::from(call))?;
+    judge(receipts, tx, call, handler, receipt)
+}
+
+/// As [`look`], where only a receipt answers: without one nothing more is asked, least of all the handler.
+pub(super) fn glance(
+    receipts: &Receipts,
+    tx: &Tx<'_>,
+    call: &Call,
+    handler: &mut dyn Handler,
+) -> Result<Option<Result<Reply, Refusal>>, Fault> {
+    let Some(receipt) = receipts::find(tx, Key::from(call))? else { return Ok(None) };
+    match judge(receipts, tx, call, handler, Some(receipt))? {
+        Seen::Answered(answer) => Ok(Some(answer)),
+        Seen::Fresh(_) => Ok(None),
+    }
+}
+
+fn judge<'a>(
+    receipts: &Receipts,
+    tx: &Tx<'_>,
+    call: &'a Call,
+    handler: &mut dyn Handler,
+    receipt: Option<Receipt>,
+) -> Result<Seen<'a>, Fault> {
     let rule = same_operation(receipt.as_ref(), call).map_or(Rule::Ordinary, Rule::Replay);
     tx.statement();
     if !handler.access(tx, rule)? {

@@ -96,6 +96,11 @@ fn authorize(handler: &Deadline, action: &AuthAction<'_>) -> Authorization {
     if ours && handler.running() { Authorization::Deny } else { Authorization::Allow }
 }
 
+/// Says `sql`, which is prepared once a connection.
+pub(super) fn execute(connection: &Connection, sql: &str) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
 fn wal(connection: &Connection, lock_wait: Duration) -> Result<(), OpenError> {
     let switch =
         || connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));

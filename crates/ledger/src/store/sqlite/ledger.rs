@@ -9,10 +9,10 @@ use counterfoil_core::{Call, Epoch, Reading, Refusal, Reply, limits};
 use rusqlite::Transaction;
 use tokio::sync::oneshot;
 
-use super::attempt::{Handler, Rule, Seen, attempt, guarded, look};
+use super::attempt::{Handler, Rule, attempt, glance, guarded};
 use super::connection::{Prepare, Source, locked, patiently};
 use super::migrate::migrate;
-use super::readers::Readers;
+use super::readers::{Readers, Snapshot};
 use super::turn::{Receipts, Turn};
 use super::tx::Tx;
 use super::writer::{Task, Work, Writer};
@@ -161,11 +161,7 @@ impl Ledger {
     /// else nothing is remembered.
     fn seen(&self, call: &Call, handler: &mut dyn Handler) -> Option<Result<Reply, Refusal>> {
         let receipts = &self.inner.receipts;
-        let seen = self.reading(|tx| match look(receipts, tx, call, handler)? {
-            Seen::Answered(answer) => Ok(Some(answer)),
-            Seen::Fresh(_) => Ok(None),
-        });
-        seen.unwrap_or(None)
+        self.reading(|tx| glance(receipts, tx, call, handler)).unwrap_or(None)
     }
 
     /// Reads in one transaction that cannot write.
@@ -183,7 +179,7 @@ impl Ledger {
         }
         let now = self.inner.receipts.clock.now();
         self.inner.readers.with(|handle| {
-            let snapshot = handle.connection.unchecked_transaction()?;
+            let snapshot = Snapshot::begin(&handle.connection)?;
             let limit = Some((&handle.deadline, self.inner.statement_time));
             let result = guarded(|| read(&Tx::new(&handle.connection, now, limit)));
             drop(snapshot);

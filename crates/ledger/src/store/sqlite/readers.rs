@@ -3,9 +3,28 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rusqlite::ffi;
+use rusqlite::{Connection, ffi};
 
-use super::connection::{Handle, Source};
+use super::connection::{Handle, Source, execute};
+
+// Marked, so that no handler's text finds them in the cache of prepared statements, past the authorizer.
+const BEGIN: &str = "BEGIN -- counterfoil";
+const END: &str = "ROLLBACK -- counterfoil, of a read";
+
+/// One read transaction of a lent reader. A reader that cannot end it is not kept.
+pub(super) struct Snapshot<'c>(&'c Connection);
+
+impl<'c> Snapshot<'c> {
+    pub(super) fn begin(connection: &'c Connection) -> Result<Self, rusqlite::Error> {
+        execute(connection, BEGIN).map(|()| Self(connection))
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let _closed = execute(self.0, END);
+    }
+}
 
 /// Readers kept open between uses; more may be open at once, one a thread that reads.
 const KEPT: usize = 16;

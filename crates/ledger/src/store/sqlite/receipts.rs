@@ -93,7 +93,7 @@ pub enum Void {
 pub(super) fn find(connection: &Connection, key: Key<'_>) -> Result<Option<Receipt>, Fault> {
     let mut statement = connection.prepare_cached(FIND)?;
     let mut rows = statement.query(key_parameters(&key))?;
-    rows.next()?.map(|row| receipt(row, 0)).transpose()
+    rows.next()?.map(receipt).transpose()
 }
 
 /// The whole record under `key`, intent included.
@@ -197,15 +197,12 @@ fn key_parameters<'a>(key: &Key<'a>) -> (&'a str, &'a str, &'a str, &'a str, &'a
     )
 }
 
-/// A row of `find.sql`, whose columns begin at `from`.
-fn receipt(row: &Row<'_>, from: usize) -> Result<Receipt, Fault> {
-    let state: String = row.get(from)?;
-    match state.as_str() {
+/// A row of `find.sql`.
+fn receipt(row: &Row<'_>) -> Result<Receipt, Fault> {
+    match text(row, 0)? {
         "voided" => Ok(Receipt::Voided),
         "committed" => {
-            let (revision, fingerprint): (String, Vec<u8>) = (row.get(from + 1)?, row.get(from + 2)?);
-            let result: Option<String> = row.get(from + 4)?;
-            committed(&revision, &fingerprint, row.get(from + 3)?, result).map(Receipt::Committed)
+            committed(text(row, 1)?, blob(row, 2)?, row.get(3)?, row.get(4)?).map(Receipt::Committed)
         }
         _ => Err(Fault::Broken(
             "a receipt is in a state that this program does not know: a newer one wrote it".into(),
@@ -213,39 +210,46 @@ fn receipt(row: &Row<'_>, from: usize) -> Result<Receipt, Fault> {
     }
 }
 
+fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, rusqlite::Error> {
+    Ok(row.get_ref(column)?.as_str()?)
+}
+
+fn blob<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r [u8], rusqlite::Error> {
+    Ok(row.get_ref(column)?.as_blob()?)
+}
+
 fn committed(
     revision: &str,
     fingerprint: &[u8],
     at: i64,
-    result: Option<String>,
+    result: Option<Box<str>>,
 ) -> Result<Committed, Fault> {
     Ok(Committed {
         revision: Revision::parse(revision).map_err(|_| broken("a revision"))?,
         fingerprint: Fingerprint::from_bytes(fingerprint).ok_or_else(|| broken("a fingerprint"))?,
         at: Timestamp::from_micros(at),
-        result: result.map(Into::into),
+        result,
     })
 }
 
 fn record(row: &Row<'_>) -> Result<Record, Fault> {
-    let text = |column: usize| row.get::<_, String>(column);
     let at = Timestamp::from_micros(row.get(6)?);
-    let receipt = match text(5)?.as_str() {
+    let receipt = match text(row, 5)? {
         "voided" => Receipt::Voided,
         "committed" => {
-            Receipt::Committed(committed(&text(7)?, &row.get::<_, Vec<u8>>(8)?, at.micros(), row.get(10)?)?)
+            Receipt::Committed(committed(text(row, 7)?, blob(row, 8)?, at.micros(), row.get(10)?)?)
         }
         _ => return Err(broken("a state")),
     };
     Ok(Record {
-        workspace: Workspace::parse(&text(0)?).map_err(|_| broken("a workspace"))?,
-        issuer: Issuer::parse(&text(1)?).map_err(|_| broken("an issuer"))?,
-        subject: Subject::parse(&text(2)?).map_err(|_| broken("a subject"))?,
-        tool: ToolName::parse(&text(3)?).map_err(|_| broken("a tool"))?,
-        request_id: RequestId::parse(&text(4)?).map_err(|_| broken("a request id"))?,
+        workspace: Workspace::parse(text(row, 0)?).map_err(|_| broken("a workspace"))?,
+        issuer: Issuer::parse(text(row, 1)?).map_err(|_| broken("an issuer"))?,
+        subject: Subject::parse(text(row, 2)?).map_err(|_| broken("a subject"))?,
+        tool: ToolName::parse(text(row, 3)?).map_err(|_| broken("a tool"))?,
+        request_id: RequestId::parse(text(row, 4)?).map_err(|_| broken("a request id"))?,
         at,
         receipt,
-        intent: row.get::<_, Option<String>>(9)?.map(Into::into),
+        intent: row.get(9)?,
     })
 }
 

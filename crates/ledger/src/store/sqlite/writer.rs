@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::{Epoch, Refusal};
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::attempt::guarded;
-use super::connection::{Handle, Source, locked, patiently};
+use super::connection::{Handle, Source, execute, locked, patiently};
 use super::error::{describe, refusal_of, refused_commit};
 use super::migrate::{epoch, fence};
 use super::readers::Readers;
@@ -270,10 +269,6 @@ enum End {
     Committed,
     Refused(Refusal),
     InDoubt(Refusal),
-}
-
-fn execute(connection: &Connection, sql: &str) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
 fn settle(group: Group, refusal: &Refusal) {
