@@ -1,13 +1,13 @@
 //! `counterfoil check`, and the way every command reads a config.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use counterfoil_server::config;
+use anyhow::{Context as _, anyhow};
 use counterfoil_server::diagnostics::Report;
-use counterfoil_server::plan::{Plan, plan};
+use counterfoil_server::plan::{self, Plan};
+
+use crate::output::{coloured, say};
 
 /// The exit code of a config with errors.
 pub(crate) const WRONG: u8 = 1;
@@ -15,7 +15,7 @@ pub(crate) const WRONG: u8 = 1;
 pub(crate) fn check(path: &Path) -> anyhow::Result<ExitCode> {
     let (planned, report) = read(path)?;
     // `check` is asked for the report: it is the output, and goes where output goes.
-    print!("{}", picture(&report, std::io::stdout().is_terminal()));
+    say(&picture(&report, coloured(&std::io::stdout())))?;
     Ok(planned.map_or(ExitCode::from(WRONG), |_| ExitCode::SUCCESS))
 }
 
@@ -23,24 +23,21 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<ExitCode> {
 pub(crate) fn planned(path: &Path) -> anyhow::Result<Option<Plan>> {
     let (planned, report) = read(path)?;
     if !report.is_empty() {
-        eprint!("{}", picture(&report, std::io::stderr().is_terminal()));
+        eprint!("{}", picture(&report, coloured(&std::io::stderr())));
     }
     Ok(planned)
 }
 
 fn read(path: &Path) -> anyhow::Result<(Option<Plan>, Report)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    Ok(match config::parse(&path.to_string_lossy(), &text) {
-        Ok(config) => plan(&config),
-        Err(report) => (None, report),
-    })
+    Ok(plan::check(&path.to_string_lossy(), &text(path)?))
 }
 
-fn picture(report: &Report, terminal: bool) -> String {
-    if colour(terminal) { report.coloured() } else { report.plain() }
+/// The text of a config.
+pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("{} is not UTF-8 text, as a config must be", path.display()))
 }
 
-/// Colours are for terminals whose user has not said no (<https://no-color.org>).
-pub(crate) fn colour(terminal: bool) -> bool {
-    terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+fn picture(report: &Report, colour: bool) -> String {
+    if colour { report.coloured() } else { report.plain() }
 }

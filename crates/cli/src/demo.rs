@@ -10,13 +10,12 @@ mod story;
 mod tests;
 
 use std::future::Future;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::check;
+use crate::output;
 use page::{Broken, Page};
 use stage::Stage;
 
@@ -49,7 +48,7 @@ async fn play() -> anyhow::Result<ExitCode> {
     let interrupted = interrupted()?;
     let mut stage = Stage::raise()?;
     let scene = stage.scene();
-    let colour = check::colour(std::io::stdout().is_terminal());
+    let colour = output::coloured(&std::io::stdout());
     let telling = tokio::task::spawn_blocking(move || {
         story::tell(&mut Page::new(std::io::stdout(), colour), &scene.wait()?)
     });

@@ -1,7 +1,10 @@
 //! The `counterfoil` command: argument parsing and wiring only.
 
+mod call;
 mod check;
 mod demo;
+mod journal;
+mod output;
 mod receipts;
 mod serve;
 mod token;
@@ -16,7 +19,12 @@ use clap::{Parser, Subcommand};
 /// One TOML file declares tools over your own SQL database; every write leaves a receipt in the same transaction, so
 /// that a retry gets the committed result back and nothing runs twice.
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil", version, arg_required_else_help = true)]
+#[command(
+    name = "counterfoil",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  counterfoil check counterfoil.toml\n  counterfoil serve counterfoil.toml\n  counterfoil receipts list counterfoil.toml"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -31,7 +39,7 @@ enum Command {
     Serve(serve::Arguments),
     /// Hold a config against its database and show all that is wrong with it
     #[command(
-        after_help = "Example:\n  counterfoil check counterfoil.toml\n\nExit codes: 0 it can be served (there may be warnings), 1 it has errors, 2 wrong arguments."
+        after_help = "Example:\n  counterfoil check counterfoil.toml\n\nExit codes: 0 it can be served (there may be warnings), 1 it has errors, 2 wrong arguments, 3 it cannot be read."
     )]
     Check {
         /// The config
@@ -42,11 +50,22 @@ enum Command {
         after_help = "Example:\n  counterfoil demo\n\nIt runs on a temporary database, needs no config, and leaves nothing behind. Colours on a terminal, unless NO_COLOR is set.\n\nExit codes: 0 all that it claims happened, 1 something did not, 2 wrong arguments, 3 it could not run, 130 interrupted."
     )]
     Demo,
+    /// Call a tool, safely: persisted before it is sent, sent again within bounds, its outcome by exit code
+    #[command(
+        after_help = call::AFTER_HELP
+    )]
+    Call(call::Arguments),
+    /// Operations of this side: list them, resume or void what is unknown
+    #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
+    Journal(journal::Command),
     /// What became of operations
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
     /// Bearer tokens
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  counterfoil token new --subject alice --workspace team-a --scope automation:write"
+    )]
     Token(token::Command),
 }
 
@@ -55,6 +74,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Check { config } => check::check(&config),
         Command::Demo => demo::demo(),
+        Command::Call(arguments) => call::run(&arguments),
+        Command::Journal(command) => journal::run(&command),
         Command::Receipts(command) => receipts::run(&command),
         Command::Token(command) => token::run(&command),
     };

@@ -1,17 +1,19 @@
 //! `counterfoil receipts`: the operator's answer to "did edit-42 succeed?".
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use counterfoil::rusqlite::{Connection, OpenFlags};
-use counterfoil::sqlite::{Filter, Record, State, list};
+use counterfoil::sqlite::{Filter, Record, State, list, look};
 use counterfoil_core::{Receipt, Timestamp};
 use counterfoil_server::config::{self, DatabaseUrl};
 use serde_json::{Value, json};
+
+use crate::check;
+use crate::output::{printable, say};
 
 /// Nothing was found.
 const NOT_FOUND: u8 = 1;
@@ -28,7 +30,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
         /// At most so many
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = limit)]
         limit: usize,
         /// After so many
         #[arg(long, default_value_t = 0)]
@@ -57,7 +59,7 @@ pub(crate) struct Which {
     /// Of this subject
     #[arg(long)]
     subject: Option<String>,
-    /// Of this tool, by the oldest name it has had
+    /// Of this tool; with a database instead of a config, by the oldest name it has had
     #[arg(long)]
     tool: Option<String>,
     /// In this state
@@ -94,38 +96,61 @@ impl Which {
     }
 }
 
+fn limit(text: &str) -> Result<usize, String> {
+    let limit: usize = text.parse().map_err(|_| "it must be a whole number".to_owned())?;
+    if limit == 0 { Err("it must be at least 1".into()) } else { Ok(limit) }
+}
+
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::List { place, which, limit, offset } => {
-            let records = read(place, &which.filter(*limit, *offset))?;
-            if std::io::stdout().is_terminal() { table(&records) } else { lines(&records) }
+            // One more than is shown tells whether more follow.
+            let mut records = read(place, which.filter(limit.saturating_add(1), *offset))?;
+            let more = records.len() > *limit;
+            records.truncate(*limit);
+            if std::io::stdout().is_terminal() { table(&records) } else { lines(&records) }?;
+            if more {
+                eprintln!("More follow: --offset {}", offset.saturating_add(*limit));
+            }
+            Ok(ExitCode::SUCCESS)
         }
         Command::Show { place, request_id, which } => show(place, request_id, which),
     }
 }
 
-fn read(place: &Path, filter: &Filter) -> anyhow::Result<Vec<Record>> {
-    let path = database(place)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(&path, flags)
-        .with_context(|| format!("{} cannot be opened", path.display()))?;
-    let exists = connection.table_exists(None::<&str>, "counterfoil_receipts").unwrap_or(false);
-    if !exists {
+fn read(place: &Path, filter: Filter) -> anyhow::Result<Vec<Record>> {
+    let (path, filter) = database(place, filter)?;
+    if path.is_dir() {
+        bail!("{} is a directory", path.display());
+    }
+    let unusable = || format!("{} cannot be used", path.display());
+    if !path.exists() {
+        bail!("{} is not there: nothing has been served from it yet", path.display());
+    }
+    let connection = look(&path).with_context(unusable)?;
+    if !connection.table_exists(None::<&str>, "counterfoil_receipts").with_context(unusable)? {
         bail!("{} holds no receipts: nothing has been served from it yet", path.display());
     }
-    list(&connection, filter).context("the receipts cannot be read")
+    list(&connection, &filter).context("the receipts cannot be read")
 }
 
-/// A config names its database; anything else is the database.
-fn database(place: &Path) -> anyhow::Result<PathBuf> {
+/// A config names its database, and knows the oldest name of each tool; anything else is the database. Receipts are
+/// wanted when something is wrong: a config with mistakes is read as far as it goes.
+fn database(place: &Path, filter: Filter) -> anyhow::Result<(PathBuf, Filter)> {
     if place.extension().is_none_or(|extension| extension != "toml") {
-        return Ok(place.to_owned());
+        return Ok((place.to_owned(), filter));
     }
-    let text =
-        std::fs::read_to_string(place).with_context(|| format!("{} cannot be read", place.display()))?;
-    let config = config::parse(&place.to_string_lossy(), &text)?;
+    let (config, report) = config::read(&place.to_string_lossy(), &check::text(place)?);
+    let Some(config) = config else { bail!("{} names no database:\n\n{report}", place.display()) };
     let DatabaseUrl::Sqlite(path) = &config.database.url.value;
-    Ok(config.resolve(path))
+    let known = |asked: &String| {
+        let is = |tool: &&config::Tool| {
+            tool.was.iter().chain([&tool.name]).any(|name| name.value.as_str() == asked)
+        };
+        config.tools.iter().find(is).map(|tool| tool.ledger_name().to_string())
+    };
+    let tool = filter.tool.as_ref().map(|asked| known(asked).unwrap_or_else(|| asked.clone()));
+    Ok((config.resolve(path), Filter { tool, ..filter }))
 }
 
 fn state(record: &Record) -> &'static str {
@@ -135,48 +160,47 @@ fn state(record: &Record) -> &'static str {
     }
 }
 
-fn table(records: &[Record]) -> anyhow::Result<ExitCode> {
+fn table(records: &[Record]) -> anyhow::Result<()> {
     if records.is_empty() {
-        println!("No receipts.");
-        return Ok(ExitCode::SUCCESS);
+        return say("No receipts.\n");
     }
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(["when", "workspace", "subject", "tool", "request id", "state"]);
     for record in records {
         table.add_row([
             record.at.to_string(),
-            record.workspace.to_string(),
-            record.subject.to_string(),
-            record.tool.to_string(),
-            record.request_id.to_string(),
+            printable(record.workspace.as_str()),
+            printable(record.subject.as_str()),
+            printable(record.tool.as_str()),
+            printable(record.request_id.as_str()),
             state(record).to_owned(),
         ]);
     }
-    println!("{table}");
-    Ok(ExitCode::SUCCESS)
+    say(&format!("{table}\n"))
 }
 
-fn lines(records: &[Record]) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    for record in records {
-        writeln!(out, "{}", whole(record, false))?;
+fn lines(records: &[Record]) -> anyhow::Result<()> {
+    if records.is_empty() {
+        // Not among the lines: those are JSON.
+        eprintln!("No receipts.");
     }
-    Ok(ExitCode::SUCCESS)
+    let lines: String = records.iter().map(|record| format!("{}\n", whole(record, false))).collect();
+    say(&lines)
 }
 
 fn show(place: &Path, request_id: &str, which: &Which) -> anyhow::Result<ExitCode> {
     let filter = Filter { prefix: Some(request_id.to_owned()), ..which.filter(usize::MAX, 0) };
     let records: Vec<Record> =
-        read(place, &filter)?.into_iter().filter(|record| record.request_id.as_str() == request_id).collect();
+        read(place, filter)?.into_iter().filter(|record| record.request_id.as_str() == request_id).collect();
     if records.is_empty() {
         eprintln!(
-            "There is no receipt of {request_id}: it has not committed so far, or is no longer remembered."
+            "There is no receipt of {}: it has not committed so far, or is no longer remembered.",
+            printable(request_id)
         );
         return Ok(ExitCode::from(NOT_FOUND));
     }
-    for record in &records {
-        println!("{:#}", whole(record, true));
-    }
+    let shown: String = records.iter().map(|record| format!("{:#}\n", whole(record, true))).collect();
+    say(&shown)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
+use counterfoil_core::{Scope, Subject, Workspace};
 use rand::RngExt as _;
 use rand::distr::Alphanumeric;
 use sha2::{Digest, Sha256};
+
+use crate::output::say;
 
 /// Characters of a token: more than 250 bits.
 const LENGTH: usize = 43;
@@ -17,14 +20,14 @@ pub(crate) enum Command {
     )]
     New {
         /// Who calls with it
-        #[arg(long, default_value = "SUBJECT")]
-        subject: String,
+        #[arg(long, default_value = "SUBJECT", value_parser = Subject::parse)]
+        subject: Subject,
         /// The tenant they act in
-        #[arg(long, default_value = "WORKSPACE")]
-        workspace: String,
+        #[arg(long, default_value = "WORKSPACE", value_parser = Workspace::parse)]
+        workspace: Workspace,
         /// What they may do; may be given more than once
-        #[arg(long = "scope", value_name = "SCOPE", default_value = "SCOPE")]
-        scopes: Vec<String>,
+        #[arg(long = "scope", value_name = "SCOPE", default_value = "SCOPE", value_parser = Scope::parse)]
+        scopes: Vec<Scope>,
     },
 }
 
@@ -33,13 +36,19 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let secret: String = rand::rng().sample_iter(Alphanumeric).take(LENGTH).map(char::from).collect();
     let token = format!("cf_{secret}");
     let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
-    let quoted = |text: &String| serde_json::Value::from(text.as_str()).to_string();
-    let scopes: Vec<String> = scopes.iter().map(quoted).collect();
+    let scopes: Vec<String> = scopes.iter().map(|scope| quoted(scope.as_str())).collect();
     eprintln!("The token, shown once and stored nowhere:\n\n    {token}\n\nThe stanza for the config:\n");
-    println!("[[auth.token]]");
-    println!("sha256    = \"{hash}\"");
-    println!("subject   = {}", quoted(subject));
-    println!("workspace = {}", quoted(workspace));
-    println!("scopes    = [{}]", scopes.join(", "));
+    // It begins with an empty line, so that it can be appended to any file.
+    say(&format!(
+        "\n[[auth.token]]\nsha256    = \"{hash}\"\nsubject   = {}\nworkspace = {}\nscopes    = [{}]\n",
+        quoted(subject.as_str()),
+        quoted(workspace.as_str()),
+        scopes.join(", ")
+    ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A TOML string: JSON's escapes are among TOML's, which also wants DEL escaped.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -375,6 +375,47 @@ fn write_escaped<'t>(out: &mut String, text: &'t str) -> &'t str {
     chars.as_str()
 }
 
+/// Writes a value without blanks, each number as it was spelled. The depth is bounded by whoever read it.
+pub fn write(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Boolean(true) => out.push_str("true"),
+        Value::Boolean(false) => out.push_str("false"),
+        Value::Number(spelled) => out.push_str(spelled),
+        Value::String(text) => write_string(out, text),
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => {
+            out.push('{');
+            for (at, (name, value)) in members.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_string(out, name);
+                out.push(':');
+                write(out, value);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// [`write`], as a text of its own.
+#[must_use]
+pub fn text(value: &Value) -> String {
+    let mut out = String::new();
+    write(&mut out, value);
+    out
+}
+
 /// The order of RFC 8785, section 3.2.3: by UTF-16 code units, which is not the order of code points.
 #[must_use]
 pub fn member_order(a: &str, b: &str) -> std::cmp::Ordering {

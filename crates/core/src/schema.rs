@@ -7,8 +7,7 @@
 
 mod compile;
 mod read;
-
-use std::fmt::Write as _;
+mod spell;
 
 use regex::Regex;
 
@@ -112,7 +111,7 @@ impl Schema {
     #[must_use]
     pub fn contract(&self) -> Vec<(String, String)> {
         let Some(object) = self.object() else { return Vec::new() };
-        let member = |p: &Property| (p.name.to_string(), p.contract());
+        let member = |p: &Property| (p.name.to_string(), spell::property(p));
         let mut members: Vec<_> = object.properties.iter().map(member).collect();
         if object.open {
             members.push(("(unnamed members)".into(), "allowed".into()));
@@ -135,71 +134,6 @@ impl Kind {
             Kind::Array { .. } => "array",
             Kind::Object(_) => "object",
         }
-    }
-}
-
-impl Property {
-    fn contract(&self) -> String {
-        let mut out = String::new();
-        let presence = if self.required { "required " } else { "optional " };
-        out.push_str(presence);
-        self.node.contract(&mut out);
-        out
-    }
-}
-
-impl Node {
-    /// Everything that decides what the node accepts and how it is written, in one fixed spelling.
-    fn contract(&self, out: &mut String) {
-        out.push_str(self.kind.name());
-        if self.nullable {
-            out.push('?');
-        }
-        self.kind.bounds(out);
-        if let Some(allowed) = &self.allowed {
-            let _infallible = write!(out, " in[{}]", allowed.join(","));
-        }
-        if let Some(default) = &self.default {
-            out.push_str(" default ");
-            // Validated at compile time: a default that cannot be written does not exist.
-            out.push_str(&read::canonical(self, default).unwrap_or_default());
-        }
-    }
-}
-
-impl Kind {
-    fn bounds(&self, out: &mut String) {
-        let _infallible = match self {
-            Kind::Boolean => Ok(()),
-            Kind::Integer { least, most } => write!(out, "[{least:?},{most:?}]"),
-            Kind::Number(b) => write!(out, "[{:?},{:?},{:?},{:?}]", b.least, b.most, b.above, b.below),
-            Kind::String { least, most, pattern } => {
-                let pattern = pattern.as_ref().map(Regex::as_str);
-                write!(out, "[{least},{most},{pattern:?}]")
-            }
-            Kind::Array { items, least, most } => {
-                let _ = write!(out, "[{least},{most}] of ");
-                items.contract(out);
-                Ok(())
-            }
-            Kind::Object(object) => {
-                object.contract(out);
-                Ok(())
-            }
-        };
-    }
-}
-
-impl Object {
-    fn contract(&self, out: &mut String) {
-        out.push_str(if self.open { "{open " } else { "{" });
-        for property in &self.properties {
-            json::write_string(out, &property.name);
-            out.push(':');
-            out.push_str(&property.contract());
-            out.push(';');
-        }
-        out.push('}');
     }
 }
 

@@ -134,6 +134,17 @@ word!(
 );
 
 impl RequestId {
+    /// A UUIDv7 (RFC 9562) of this instant, its other 74 bits taken from `random`.
+    #[must_use]
+    pub fn uuid_v7(at: Timestamp, random: u128) -> Self {
+        let millis = at.micros().max(0).unsigned_abs() / 1000;
+        let fixed = (u128::from(millis) << 80) | (0x7 << 76) | (0x2 << 62);
+        let free = (0xfff << 64) | ((1 << 62) - 1);
+        let digits = format!("{:032x}", fixed | (random & free));
+        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        Self(parts.join("-").into())
+    }
+
     /// Enough of the id to find it in a log, not enough to use it.
     #[must_use]
     pub fn short(&self) -> String {
@@ -288,6 +299,19 @@ mod tests {
             let dated = RequestId::parse(text).unwrap().dated();
             assert_eq!(dated, millis.map(Timestamp::from_millis), "{text}");
         }
+    }
+
+    #[test]
+    fn a_made_uuid_v7_is_one_and_tells_its_date() {
+        for random in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let at = Timestamp::from_millis(1_731_664_444_160);
+            let id = RequestId::uuid_v7(at, random);
+            assert_eq!(RequestId::parse(id.as_str()), Ok(id.clone()));
+            assert!(id.is_uuid(), "{id}");
+            assert_eq!(id.dated(), Some(at), "{id}");
+        }
+        let id = RequestId::uuid_v7(Timestamp::from_millis(1_731_664_444_160), u128::MAX);
+        assert_eq!(id.as_str(), "01932f3e-7b00-7fff-bfff-ffffffffffff");
     }
 
     #[test]

@@ -177,9 +177,25 @@ impl Report {
         &self.source
     }
 
-    /// Adds a diagnostic. The order of pushing matters only between diagnostics about the same place.
+    /// Adds a diagnostic, once. The order of pushing matters only between diagnostics about the same place.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.diagnostics.push(diagnostic);
+        if !self.diagnostics.contains(&diagnostic) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Adds a diagnostic; if the same has been said of other places, its places are added to those.
+    pub fn push_again(&mut self, diagnostic: Diagnostic) {
+        let same = |known: &&mut Diagnostic| {
+            (&known.message, &known.footers) == (&diagnostic.message, &diagnostic.footers)
+        };
+        match self.diagnostics.iter_mut().find(same) {
+            Some(known) => {
+                let fresh = diagnostic.labels.into_iter().filter(|label| !known.labels.contains(label));
+                known.labels.extend(fresh.collect::<Vec<_>>());
+            }
+            None => self.push(diagnostic),
+        }
     }
 
     /// Adds everything `other` holds; both must be about the same source.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use counterfoil_core::json::{self, Bounds, Value, write_string};
+use counterfoil_core::json::{self, Bounds, Value, write, write_string};
 use counterfoil_core::{Principal, Refusal, Sources, limits, wire};
 use serde::Deserialize;
 
@@ -282,31 +282,5 @@ fn write_members<'v>(out: &mut String, members: impl Iterator<Item = &'v (Box<st
         write_string(out, name);
         out.push(':');
         write(out, value);
-    }
-}
-
-/// Writes a value as it was read. Its depth is bounded by the reader.
-fn write(out: &mut String, value: &Value) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Boolean(true) => out.push_str("true"),
-        Value::Boolean(false) => out.push_str("false"),
-        Value::Number(spelled) => out.push_str(spelled),
-        Value::String(text) => write_string(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 {
-                    out.push(',');
-                }
-                write(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => {
-            out.push('{');
-            write_members(out, members.iter());
-            out.push('}');
-        }
     }
 }

@@ -13,9 +13,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use counterfoil::rusqlite::{self, ErrorCode};
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
-use crate::config::{Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
+use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
 use crate::diagnostics::{Diagnostic, Report};
 use probe::Probe;
 
@@ -189,23 +190,49 @@ pub struct Column {
     pub certain: Option<&'static str>,
 }
 
+/// Reads the config `text`, called `source_name`, and holds it against its database: one report has the mistakes of
+/// the file and, of whatever in it can be understood, those that only the database shows.
+#[must_use]
+pub fn check(source_name: &str, text: &str) -> (Option<Plan>, Report) {
+    let (config, mut report) = config::read(source_name, text);
+    let whole = report.is_empty();
+    let planned = config.map(|config| planned(&config, whole));
+    let (plan, more) = planned.unwrap_or_else(|| (None, Report::new(report.source().clone())));
+    report.append(more);
+    (plan.filter(|_| report.errors() == 0), report)
+}
+
 /// Holds `config` against its database. The report has what is wrong and what is doubtful; a plan comes only
 /// without errors.
 #[must_use]
 pub fn plan(config: &Config) -> (Option<Plan>, Report) {
-    let mut report = Report::new(config.source.clone());
-    let schema = read_schema(config, &mut report);
-    let plan = probe(config, schema.as_deref(), &mut report).and_then(|probe| {
-        let mut planner = Planner { config, probe: &probe, report: &mut report };
-        planner.plan(schema)
-    });
+    let (plan, report) = planned(config, true);
     (plan.filter(|_| report.errors() == 0), report)
+}
+
+/// A config that is not `whole` lacks what could not be read, which is no mistake of its own.
+fn planned(config: &Config, whole: bool) -> (Option<Plan>, Report) {
+    let mut report = Report::new(config.source.clone());
+    let (schema, probe) = match read_schema(config, &mut report) {
+        Ok(schema) => {
+            let probe = probe(config, schema.as_deref(), &mut report);
+            (schema, probe)
+        }
+        Err(Reported) => (None, None),
+    };
+    let mut planner = Planner { config, probe: probe.as_ref(), report: &mut report };
+    let plan = planner.plan(schema);
+    if whole {
+        planner.callers();
+    }
+    (plan, report)
 }
 
 /// What a planner works with.
 struct Planner<'a> {
     config: &'a Config,
-    probe: &'a Probe,
+    /// The database; without it, what the file alone tells is still told.
+    probe: Option<&'a Probe>,
     report: &'a mut Report,
 }
 
@@ -214,22 +241,19 @@ impl Planner<'_> {
         let membership = self.membership();
         let tools: Vec<_> = self.config.tools.iter().map(|tool| self.tool(tool)).collect();
         let contracts = self.contracts();
-        self.callers();
-        let tools: Vec<Arc<Tool>> =
-            tools.into_iter().collect::<Option<Vec<_>>>()?.into_iter().map(Arc::new).collect();
+        let tools: Option<Vec<Arc<Tool>>> = tools.into_iter().map(|tool| tool.map(Arc::new)).collect();
         let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
         let auth = &self.config.auth;
-        let token = |token: &crate::config::Token| {
-            Some((token.sha256.value, Arc::new(token.credentials.principal()?)))
-        };
+        let token =
+            |token: &config::Token| Some((token.sha256.value, Arc::new(token.credentials.principal()?)));
         Some(Plan {
             database: self.config.resolve(path),
             schema,
             listen: self.config.server.listen(),
             limits: self.config.limits.clone(),
-            membership: membership?,
+            membership,
             names: self.names(),
-            tools,
+            tools: tools?,
             tokens: auth.tokens.iter().map(token).collect::<Option<_>>()?,
             stdio: auth.stdio.as_ref().and_then(|stdio| stdio.principal()).map(Arc::new),
             contracts,
@@ -246,16 +270,16 @@ impl Planner<'_> {
     }
 }
 
-fn read_schema(config: &Config, report: &mut Report) -> Option<String> {
-    let path = config.database.schema.as_ref()?;
-    match std::fs::read_to_string(config.resolve(path)) {
-        Ok(sql) => Some(sql),
-        Err(error) => {
-            let fault = Diagnostic::error(format!("the schema cannot be read: {error}"));
-            report.push(fault.at(path.span.clone(), "").help("the path is relative to this file"));
-            None
-        }
-    }
+/// The report says why.
+struct Reported;
+
+fn read_schema(config: &Config, report: &mut Report) -> Result<Option<String>, Reported> {
+    let Some(path) = &config.database.schema else { return Ok(None) };
+    std::fs::read_to_string(config.resolve(path)).map(Some).map_err(|error| {
+        let fault = Diagnostic::error(format!("the schema cannot be read: {error}"));
+        report.push(fault.at(path.span.clone(), "").help("a relative path is relative to this file"));
+        Reported
+    })
 }
 
 /// The real database; or, where there is none yet, what its schema will make.
@@ -263,24 +287,46 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
     let url = &config.database.url;
     let DatabaseUrl::Sqlite(path) = &url.value;
     let path = config.resolve(path);
-    let (opened, span) = match (path.exists(), schema, &config.database.schema) {
-        (false, Some(schema), Some(written)) => (Probe::imagine(schema), &written.span),
-        (false, _, _) => {
-            let fault = Diagnostic::error("there is no such database file").at(url.span.clone(), "");
-            let help =
-                "make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`";
-            report.push(fault.help(help));
-            return None;
+    let fault = match (path.exists(), schema, &config.database.schema) {
+        (true, _, _) if path.is_dir() => {
+            Diagnostic::error("the database is a directory").at(url.span.clone(), "")
         }
-        (true, _, _) => (Probe::open(&path), &url.span),
+        (true, _, _) => match Probe::open(&path) {
+            Ok(probe) => return Some(probe),
+            Err(error) => {
+                Diagnostic::error(format!("the database cannot be used: {error}")).at(url.span.clone(), "")
+            }
+        },
+        (false, Some(schema), Some(written)) => match Probe::imagine(schema) {
+            Ok(probe) => return Some(probe),
+            Err(error) => schema_fault(schema, &error).at(written.span.clone(), ""),
+        },
+        (false, _, _) => Diagnostic::error("there is no such database file")
+            .at(url.span.clone(), "")
+            .help("make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`"),
     };
-    match opened {
-        Ok(probe) => Some(probe),
-        Err(error) => {
-            report.push(
-                Diagnostic::error(format!("the database cannot be used: {error}")).at(span.clone(), ""),
-            );
-            None
+    report.push(fault);
+    None
+}
+
+/// What is wrong with the schema, and on which of its lines.
+#[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
+fn schema_fault(schema: &str, error: &rusqlite::Error) -> Diagnostic {
+    let said = |text: &str| Diagnostic::error(format!("the schema cannot be applied: {text}"));
+    match error {
+        // SQLite was given what was left of the schema.
+        rusqlite::Error::SqlInputError { msg, offset, sql, .. } => {
+            let left = schema.len().saturating_sub(sql.len());
+            let at = left.saturating_add(usize::try_from(*offset).unwrap_or(0));
+            let before = schema.get(..at).unwrap_or_default();
+            said(msg).note(format!("it is on line {} of the schema", before.matches('\n').count() + 1))
         }
+        rusqlite::Error::SqliteFailure(code, _)
+            if code.code == ErrorCode::AuthorizationForStatementDenied =>
+        {
+            said("it would write to another file")
+                .help("a schema makes one database: remove ATTACH and VACUUM INTO")
+        }
+        _ => said(&error.to_string()),
     }
 }

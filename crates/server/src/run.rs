@@ -44,7 +44,9 @@ impl Tools for Engine {
         Box::pin(async move {
             let job = self.resolve(&call.name)?;
             if self.draining.load(Ordering::SeqCst) {
-                return Ok(Answer::Refused(Refusal::busy(RETRY_AFTER)));
+                let busy = Refusal::busy(RETRY_AFTER);
+                let busy = if let Job::Read(..) = job { busy.of_read() } else { busy };
+                return Ok(Answer::Refused(busy));
             }
             let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
             let done = match job {

@@ -2,6 +2,7 @@
 
 use counterfoil_core::{Refusal, Reply};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The structured content of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +16,7 @@ pub enum Answer {
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
-    /// The result as JSON text, members in their order.
+    /// The result, byte for byte as it came.
     pub result: String,
     /// Read from a receipt.
     pub replayed: bool,
@@ -44,7 +45,14 @@ impl Answer {
     /// Reads structured content; anything that is neither a reply nor a refusal is a failed test.
     #[must_use]
     pub fn of(body: &str) -> Self {
-        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        #[derive(serde::Deserialize)]
+        struct Spelled<'a> {
+            #[serde(borrow)]
+            result: Option<&'a RawValue>,
+        }
+        let broken = |error: serde_json::Error| -> ! { panic!("{error}: {body}") };
+        let spelled: Spelled<'_> = serde_json::from_str(body).unwrap_or_else(|error| broken(error));
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| broken(error));
         let text = |of: &Value, name: &str| of[name].as_str().map(str::to_owned);
         let must = |of: &Value, name: &str| text(of, name).unwrap_or_else(|| panic!("no {name} in {of}"));
         if let Some(error) = body.get("error") {
@@ -56,7 +64,7 @@ impl Answer {
             });
         }
         Answer::Done(Done {
-            result: body["result"].to_string(),
+            result: spelled.result.map_or("null", RawValue::get).to_owned(),
             replayed: body["replayed"].as_bool().unwrap_or_else(|| panic!("no replayed in {body}")),
             request_id: must(&body, "request_id"),
             committed_at: must(&body, "committed_at"),

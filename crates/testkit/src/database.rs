@@ -49,6 +49,12 @@ impl Database {
         self.directory.path().join("automations.db")
     }
 
+    /// The directory it is in, for what belongs beside it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// A connection that knows nothing of the ledger.
     #[must_use]
     pub fn connect(&self) -> Connection {

@@ -56,6 +56,12 @@ impl Who {
         }
     }
 
+    /// The bearer token that stands for them over HTTP.
+    #[must_use]
+    pub fn token(self) -> String {
+        format!("{self:?}-token").to_lowercase()
+    }
+
     /// As authentication would make them; the issuer is "local".
     #[must_use]
     pub fn principal(self) -> Arc<Principal> {

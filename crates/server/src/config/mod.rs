@@ -31,6 +31,7 @@ pub(crate) use units::show_duration;
 pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
+pub(crate) use reader::nearest;
 use reader::{Node, Table, choice, count, duration, parsed, size, text};
 
 /// A server, as written.
@@ -152,6 +153,15 @@ impl Config {
 /// # Errors
 /// A [`Report`] of everything that is wrong, in the order of the file.
 pub fn parse(source_name: &str, text: &str) -> Result<Config, Report> {
+    match read(source_name, text) {
+        (Some(config), report) if report.is_empty() => Ok(config),
+        (_, report) => Err(report),
+    }
+}
+
+/// Reads as much of a config as can be understood, so that what is right of it can be checked further. It is whole
+/// only if the report is empty.
+pub fn read(source_name: &str, text: &str) -> (Option<Config>, Report) {
     let source = Source::new(source_name, text);
     let mut report = Report::new(source.clone());
     let (root, faults) = DeTable::parse_recoverable(text);
@@ -160,12 +170,10 @@ pub fn parse(source_name: &str, text: &str) -> Result<Config, Report> {
     }
     // What a broken file means is a guess: its other mistakes are shown once it is TOML.
     if !report.is_empty() {
-        return Err(report);
+        return (None, report);
     }
-    match config(&mut report, source, root.get_ref()) {
-        Some(config) if report.is_empty() => Ok(config),
-        Some(_) | None => Err(report),
-    }
+    let config = config(&mut report, source, root.get_ref());
+    (config, report)
 }
 
 fn syntax(fault: &toml::de::Error, end: usize) -> Diagnostic {
@@ -191,11 +199,11 @@ fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Con
     Some(Config {
         source,
         database: database?,
-        receipts: receipts?,
-        limits: limits?,
-        server: server?,
-        auth: auth?,
-        tools: tools?,
+        receipts: receipts.unwrap_or_default(),
+        limits: limits.unwrap_or_default(),
+        server: server.unwrap_or_default(),
+        auth: auth.unwrap_or_default(),
+        tools: tools.unwrap_or_default(),
     })
 }
 

@@ -222,7 +222,7 @@ fn listed(names: &[&str]) -> String {
 
 /// The candidate that `word` was probably meant to be: the same but for case and separators, a few letters away,
 /// or longer by the rest of the word.
-pub(super) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
     let wanted = plain(word);
     let distance = |candidate: &&&'c str| strsim::damerau_levenshtein(&wanted, &plain(candidate));

@@ -174,7 +174,7 @@ const OUTPUT_TYPES: [(&str, OutputType); 6] = [
     ("bytes", OutputType::Bytes),
 ];
 
-/// Reads `[tools]`; `receipts` are the windows that tools share, if they could be read.
+/// Reads `[tools]`, those that can be understood; `receipts` are the windows that tools share, if they could be read.
 pub(super) fn tools(report: &mut Report, node: &Node<'_>, receipts: Option<&Receipts>) -> Option<Vec<Tool>> {
     let table = Table::open(report, node, "`[tools]`")?;
     let nodes = table.into_entries();
@@ -191,7 +191,7 @@ pub(super) fn tools(report: &mut Report, node: &Node<'_>, receipts: Option<&Rece
     }
     let mut read = |node| tool(report, node, &mut names, receipts);
     let tools: Vec<Option<Tool>> = nodes.iter().map(&mut read).collect();
-    tools.into_iter().collect()
+    Some(tools.into_iter().flatten().collect())
 }
 
 fn add_name(report: &mut Report, names: &mut Names, name: &str, span: &Span) {

@@ -1,10 +1,14 @@
 //! The same revision must mean the same schema: what a revision promised when it was first served, it keeps.
 
+use std::collections::BTreeMap;
+
 use counterfoil_core::json::write_string;
 use counterfoil_core::{Revision, Schema, ToolName, json};
 
-use super::statement::Place;
-use super::{Planner, Statement};
+use super::probe::Probe;
+use super::rules::issuers;
+use super::statement::{MustBind, Place};
+use super::{Bind, Planner, Statement};
 use crate::config::{Input, Kind, Tool};
 use crate::diagnostics::{Diagnostic, Span};
 
@@ -44,7 +48,15 @@ fn contract(input: &Input) -> String {
 impl Planner<'_> {
     /// Every revision's contract; one that differs from what was recorded is an error that names the member.
     pub(super) fn contracts(&mut self) -> Vec<Pinned> {
-        let recorded = self.probe.contracts();
+        let recorded = match self.probe.map(Probe::contracts).transpose() {
+            Ok(recorded) => recorded.unwrap_or_default(),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+                let fault = Diagnostic::error(format!("the ledger in this database cannot be used: {cause}"));
+                self.report.push(fault.at(self.config.database.url.span.clone(), ""));
+                return Vec::new();
+            }
+        };
         let mut pinned = Vec::new();
         for tool in &self.config.tools {
             for (revision, span, input) in revisions(tool) {
@@ -62,25 +74,22 @@ impl Planner<'_> {
     }
 
     /// Every caller must be known to be a member before anything of theirs is touched.
-    pub(super) fn membership(&mut self) -> Option<Option<Statement>> {
-        let Some(sql) = &self.config.auth.membership else { return Some(None) };
+    pub(super) fn membership(&mut self) -> Option<Statement> {
+        let sql = self.config.auth.membership.as_ref()?;
         let place = Place {
             name: "membership",
-            arguments: &[],
+            arguments: None,
             request_id: false,
             read_only: true,
+            must_bind: MustBind::Caller,
             earlier: &[],
-            output: &[],
+            output: None,
         };
-        let checked = self.statement(sql, &place)?;
-        for (bind, name) in [(super::Bind::Workspace, "workspace"), (super::Bind::Principal, "principal")] {
-            if !checked.binds(&bind) {
-                let fault = Diagnostic::error(format!("`membership` does not bind `:{name}`"));
-                let help = "it must find a row for this principal in this workspace, and for no other";
-                let _reported: Option<()> = self.fault(sql, 0..sql.value.len(), fault.help(help));
-            }
+        let checked = self.statement(sql, place)?;
+        if issuers(self.config).len() > 1 && !checked.binds(&Bind::Issuer) {
+            self.must_bind_issuer(sql, &checked.scanned, "membership");
         }
-        Some(Some(checked.statement))
+        Some(checked.statement)
     }
 }
 
@@ -99,26 +108,59 @@ fn changed(
     before: &str,
     now: &str,
 ) -> Diagnostic {
-    let members = differing(before, now);
-    let named = members.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let message =
-        format!("revision `{revision}` of `{}` is not what it was: {named} changed", tool.name.value);
-    let diagnostic = Diagnostic::error(message).at(span, "this revision has been served with another schema");
-    let places = input.members.iter().filter(|member| members.contains(&member.name.value));
-    let diagnostic =
-        places.fold(diagnostic, |diagnostic, member| diagnostic.at(member.name.span.clone(), "changed"));
-    diagnostic.help(format!(
-        "give the new schema a new revision, and keep the old one as `[[tools.{}.retired]]`",
-        tool.name.value
-    ))
+    let changes = differing(before, now);
+    let named = changes.iter().map(|(name, how)| format!("`{name}` {}", how.said())).collect::<Vec<_>>();
+    let message = format!(
+        "revision `{revision}` of `{}` is not what it was when it was served: {}",
+        tool.name.value,
+        named.join(", ")
+    );
+    let mut diagnostic = Diagnostic::error(message).at(span, "");
+    for member in &input.members {
+        if let Some((_, how)) = changes.iter().find(|(name, _)| *name == member.name.value) {
+            diagnostic = diagnostic.at(member.name.span.clone(), how.label());
+        }
+    }
+    let help = "give the new schema a new revision, and declare the old one, as it was, under";
+    diagnostic.help(format!("{help} `[[tools.{}.retired]]`", tool.name.value))
 }
 
-/// Names whose texts differ.
-fn differing(before: &str, now: &str) -> Vec<String> {
-    let read = |text: &str| {
-        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).unwrap_or_default()
-    };
+/// How a member differs.
+enum Difference {
+    Added,
+    Removed,
+    Changed {
+        /// What it accepted.
+        before: String,
+    },
+}
+
+impl Difference {
+    fn said(&self) -> &'static str {
+        match self {
+            Difference::Added => "was added",
+            Difference::Removed => "was removed",
+            Difference::Changed { .. } => "was changed",
+        }
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Difference::Changed { before } => format!("was: {before}"),
+            Difference::Added | Difference::Removed => "was not there".into(),
+        }
+    }
+}
+
+/// Names whose texts differ, and how.
+fn differing(before: &str, now: &str) -> Vec<(String, Difference)> {
+    let read = |text: &str| serde_json::from_str::<BTreeMap<String, String>>(text).unwrap_or_default();
     let (before, now) = (read(before), read(now));
-    let names = before.keys().chain(now.keys().filter(|name| !before.contains_key(*name)));
-    names.filter(|name| before.get(*name) != now.get(*name)).cloned().collect()
+    let gone = before.iter().filter_map(|(name, text)| match now.get(name) {
+        None => Some((name.clone(), Difference::Removed)),
+        Some(now) if now != text => Some((name.clone(), Difference::Changed { before: text.clone() })),
+        Some(_) => None,
+    });
+    let added = now.keys().filter(|name| !before.contains_key(*name));
+    gone.chain(added.map(|name| (name.clone(), Difference::Added))).collect()
 }

@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use counterfoil::OpenError;
 use counterfoil::rusqlite::config::DbConfig;
 use counterfoil::rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use counterfoil::rusqlite::{Connection, Error, OpenFlags};
+use counterfoil::rusqlite::{Connection, Error};
+use counterfoil::sqlite::{look, servable};
+
+use crate::config::nearest;
 
 /// How a statement changes a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +31,31 @@ pub(super) struct Facts {
     pub read_only: bool,
     /// What the statement itself changes.
     pub changes: BTreeSet<(Change, String)>,
-    /// Columns it sets by UPDATE.
+    /// What is changed in the end, by triggers too.
+    pub touched: BTreeSet<(Change, String)>,
+    /// Columns set by UPDATE, by triggers too.
     pub sets: BTreeSet<(String, String)>,
-    /// Columns it reads.
+    /// Columns read, by triggers too.
     pub reads: BTreeSet<(String, String)>,
-    /// Every table that is changed, by triggers too.
-    pub written: BTreeSet<String>,
+    /// Names of the columns that the statement itself reads.
+    pub own_reads: BTreeSet<String>,
+}
+
+impl Facts {
+    /// Does it read or set `column` of `table`?
+    pub(super) fn uses(&self, table: &str, column: &str) -> bool {
+        let is = |(known, name): &(String, String)| known == table && name.eq_ignore_ascii_case(column);
+        self.reads.iter().chain(&self.sets).any(is)
+    }
+
+    /// Every `change` of a table that replaces the row in the way also deletes.
+    pub(super) fn replaces(&mut self, mut replaced: impl FnMut(&str) -> bool) {
+        let deleted =
+            |(_, table): &(Change, String)| replaced(table).then(|| (Change::Delete, table.clone()));
+        let deleted: Vec<_> = self.changes.iter().filter_map(deleted).collect();
+        self.changes.extend(deleted.iter().cloned());
+        self.touched.extend(deleted);
+    }
 }
 
 /// A column of a result.
@@ -44,11 +67,27 @@ pub(super) struct ColumnFact {
 }
 
 /// Why a statement cannot be served.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Unfit {
     pub message: String,
     /// Byte of the statement, where SQLite tells.
     pub at: Option<usize>,
+    /// The name it is about, and others for the same thing.
+    pub words: Vec<String>,
+    /// What to write instead.
+    pub help: Option<String>,
+    /// The view or trigger that does it.
+    pub through: Option<String>,
+}
+
+impl Unfit {
+    fn about(message: String, word: &str) -> Self {
+        let mut words = vec![word.to_owned()];
+        if word.eq_ignore_ascii_case("sqlite_master") {
+            words.push("sqlite_schema".into());
+        }
+        Self { message, words, ..Self::default() }
+    }
 }
 
 /// A connection on which statements are only prepared.
@@ -64,28 +103,25 @@ pub(super) struct Probe {
 #[derive(Debug, Default)]
 struct Seen {
     facts: Facts,
-    denied: Option<String>,
+    denied: Option<Unfit>,
 }
 
 impl Probe {
     /// On the database itself.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        Self::over(Connection::open_with_flags(path, flags)?, Connection::open_with_flags(path, flags)?)
+        Self::over(look(path)?, look(path)?)
     }
 
     /// On a database that does not exist yet, as `schema` will make it.
     pub(super) fn imagine(schema: &str) -> Result<Self, Error> {
-        let (connection, other) = (Connection::open_in_memory()?, Connection::open_in_memory()?);
-        connection.execute_batch(schema)?;
-        other.execute_batch(schema)?;
-        Self::over(connection, other)
+        Self::over(imagined(schema)?, imagined(schema)?)
     }
 
     fn over(mut connection: Connection, schema: Connection) -> Result<Self, Error> {
         // Reading the schema now tells a file that is no database.
         schema.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        connect_modules(&connection, &schema)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let asked = Arc::clone(&seen);
         connection.authorizer(Some(move |context: AuthContext<'_>| {
@@ -99,7 +135,7 @@ impl Probe {
         *self.seen() = Seen::default();
         let prepared = self.connection.prepare(sql);
         let seen = std::mem::take(&mut *self.seen());
-        let statement = prepared.map_err(|error| unfit(&error, seen.denied))?;
+        let statement = prepared.map_err(|error| seen.denied.unwrap_or_else(|| self.unfit(&error)))?;
         let parameters = (1..=statement.parameter_count())
             .map(|at| statement.parameter_name(at).unwrap_or("?").to_owned());
         let columns = statement.columns().zip(statement.columns_with_metadata());
@@ -131,8 +167,14 @@ impl Probe {
             .unwrap_or(false)
     }
 
+    /// Does `table` itself say that a row in the way of a new one is deleted?
+    pub(super) fn replaces(&self, table: &str) -> bool {
+        let made = self.table_sql(table).to_uppercase();
+        made.split_whitespace().collect::<Vec<_>>().join(" ").contains("ON CONFLICT REPLACE")
+    }
+
     /// The statement that made `table`.
-    pub(super) fn table_sql(&self, table: &str) -> String {
+    fn table_sql(&self, table: &str) -> String {
         self.ask("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1", table)
             .unwrap_or_default()
     }
@@ -146,96 +188,155 @@ impl Probe {
         (!made.contains("AUTOINCREMENT") && !made.contains("WITHOUT ROWID")).then_some(column)
     }
 
-    /// Does a trigger on `table` watch over `column`?
+    /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(super) fn guarded(&self, table: &str, column: &str) -> bool {
-        let sql =
-            "SELECT group_concat(sql, char(10)) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1";
+        if self.table_sql(table).is_empty() {
+            return true;
+        }
+        let sql = "SELECT group_concat(sql, char(10)) FROM sqlite_schema \
+                   WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)";
         let triggers: String = self.ask(sql, table).unwrap_or_default();
-        let lower = triggers.to_lowercase();
+        let lower = triggers.to_lowercase().replace(['"', '`', '[', ']'], "");
         lower.contains("raise") && lower.contains(&format!("old.{}", column.to_lowercase()))
     }
 
     /// Can changing `table` break a constraint that is only looked at on COMMIT?
     pub(super) fn deferrable(&self, table: &str) -> bool {
         let sql = "SELECT count(*) FROM sqlite_schema AS s WHERE s.type = 'table' AND upper(s.sql) LIKE '%DEFERRABLE%' \
-                   AND (s.name = ?1 OR EXISTS (SELECT 1 FROM pragma_foreign_key_list(s.name) AS f WHERE f.\"table\" = ?1))";
+                   AND (s.name = ?1 OR EXISTS (SELECT 1 FROM pragma_foreign_key_list(s.name) AS f \
+                   WHERE lower(f.\"table\") = lower(?1)))";
         self.ask::<i64>(sql, table).unwrap_or(0) > 0
     }
 
     /// The contracts recorded so far: (tool, revision, contract).
-    pub(super) fn contracts(&self) -> Vec<(String, String, String)> {
-        let read = || -> Result<Vec<_>, Error> {
-            let mut statement =
-                self.schema.prepare("SELECT tool, revision, contract FROM counterfoil_contracts")?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            rows.collect()
-        };
+    pub(super) fn contracts(&self) -> Result<Vec<(String, String, String)>, OpenError> {
+        servable(&self.schema)?;
         // No such table: nothing was ever served from here.
+        if !self.schema.table_exists(None::<&str>, "counterfoil_contracts")? {
+            return Ok(Vec::new());
+        }
+        let mut statement =
+            self.schema.prepare("SELECT tool, revision, contract FROM counterfoil_contracts")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
+    fn unfit(&self, error: &Error) -> Unfit {
+        let (message, at) = match error {
+            Error::SqlInputError { msg, offset, .. } => (msg.clone(), usize::try_from(*offset).ok()),
+            Error::SqliteFailure(_, Some(message)) => (message.clone(), None),
+            _ => (error.to_string(), None),
+        };
+        let missing =
+            |what: &str| message.strip_prefix(what).map(|name| name.rsplit('.').next().unwrap_or(name));
+        let (word, known) = match (missing("no such table: "), missing("no such column: ")) {
+            (Some(table), _) => {
+                (table, self.names("SELECT name FROM pragma_table_list WHERE schema = 'main'"))
+            }
+            (None, Some(column)) => (column, self.names(COLUMNS)),
+            (None, None) => return Unfit { message: prepared(&message), at, ..Unfit::default() },
+        };
+        let foreign = |name: &&str| !is_internal(name) && !is_ours(name);
+        let known: Vec<&str> = known.iter().map(String::as_str).filter(foreign).collect();
+        let help = nearest(word, &known).map(|near| format!("did you mean `{near}`?"));
+        Unfit { at, help, ..Unfit::about(prepared(&message), word) }
+    }
+
+    fn names(&self, sql: &str) -> Vec<String> {
+        let read = || -> Result<Vec<String>, Error> {
+            self.schema.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+        };
+        // They are for a suggestion; there is none then.
         read().unwrap_or_default()
     }
 }
 
-fn unfit(error: &Error, denied: Option<String>) -> Unfit {
-    match (denied, error) {
-        (Some(message), _) => Unfit { message, at: None },
-        (None, Error::SqlInputError { msg, offset, .. }) => {
-            Unfit { message: format!("SQLite cannot prepare this: {msg}"), at: usize::try_from(*offset).ok() }
-        }
-        (None, Error::SqliteFailure(_, Some(message))) => {
-            Unfit { message: format!("SQLite cannot prepare this: {message}"), at: None }
-        }
-        (None, _) => Unfit { message: "SQLite cannot prepare this".into(), at: None },
+/// Every column of every table.
+const COLUMNS: &str = "SELECT DISTINCT c.name FROM pragma_table_list AS t, pragma_table_info(t.name) AS c \
+                       WHERE t.schema = 'main' AND t.name NOT LIKE 'sqlite!_%' ESCAPE '!' \
+                       AND t.name NOT LIKE 'counterfoil!_%' ESCAPE '!'";
+
+fn prepared(message: &str) -> String {
+    format!("SQLite cannot prepare this: {message}")
+}
+
+/// What `schema` makes, in memory. A schema that would reach another file is refused before it does: nothing is
+/// written when a config is checked.
+fn imagined(schema: &str) -> Result<Connection, Error> {
+    let mut connection = Connection::open_in_memory()?;
+    connection.authorizer(Some(|context: AuthContext<'_>| {
+        // VACUUM INTO attaches the file it writes.
+        let elsewhere = matches!(context.action, AuthAction::Attach { .. });
+        if elsewhere { Authorization::Deny } else { Authorization::Allow }
+    }))?;
+    connection.execute_batch(schema)?;
+    connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
+    Ok(connection)
+}
+
+/// Virtual tables declare themselves when they are first used, which looks to the authorizer like writing the
+/// schema: they are used once before it watches.
+fn connect_modules(connection: &Connection, schema: &Connection) -> Result<(), Error> {
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'";
+    let own: Vec<String> = schema.prepare(sql)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for table in own.iter().map(String::as_str).chain(["json_each", "json_tree"]) {
+        let quoted = table.replace('"', "\"\"");
+        // One whose module is not here fails again, with its message, in the statement that uses it.
+        let _connected = connection.prepare(&format!("SELECT 1 FROM \"{quoted}\""));
     }
+    Ok(())
 }
 
 /// Functions whose answer belongs to a connection and not to a call.
-const FUNCTIONS: [&str; 4] = ["last_insert_rowid", "changes", "total_changes", "load_extension"];
+const OF_A_CONNECTION: [&str; 3] = ["last_insert_rowid", "changes", "total_changes"];
+/// Functions that reach out of the database, here or in a build that has them.
+const OUTSIDE: [&str; 5] = ["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
+/// Tables that tell of the database file or of the running program.
+const INTERNAL: [&str; 4] = ["dbstat", "bytecode", "tables_used", "fts3tokenize"];
 
 impl Seen {
     fn judge(&mut self, context: &AuthContext<'_>) -> Authorization {
         match self.allow(context) {
             Ok(()) => Authorization::Allow,
             Err(reason) => {
-                self.denied.get_or_insert(reason);
+                let through = context.accessor.map(str::to_owned);
+                self.denied.get_or_insert(Unfit { through, ..reason });
                 Authorization::Deny
             }
         }
     }
 
-    fn allow(&mut self, context: &AuthContext<'_>) -> Result<(), String> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not named is not allowed")]
+    fn allow(&mut self, context: &AuthContext<'_>) -> Result<(), Unfit> {
         let own = context.accessor.is_none();
         match context.action {
             AuthAction::Select | AuthAction::Recursive => Ok(()),
             AuthAction::Read { table_name, column_name } => {
-                not_ours(table_name)?;
+                of_the_application(table_name)?;
                 self.facts.reads.insert((table_name.to_owned(), column_name.to_owned()));
-                Ok(())
-            }
-            AuthAction::Function { function_name } => {
-                let name = function_name.to_lowercase();
-                if FUNCTIONS.contains(&name.as_str()) {
-                    return Err(format!("`{name}()` tells of a connection and not of a call"));
+                if own {
+                    self.facts.own_reads.insert(column_name.to_ascii_lowercase());
                 }
                 Ok(())
             }
+            AuthAction::Function { function_name } => function(function_name, own),
             AuthAction::Insert { table_name } => self.change(Change::Insert, table_name, own),
             AuthAction::Delete { table_name } => self.change(Change::Delete, table_name, own),
             AuthAction::Update { table_name, column_name } => {
-                if own {
-                    self.facts.sets.insert((table_name.to_owned(), column_name.to_owned()));
-                }
+                self.facts.sets.insert((table_name.to_owned(), column_name.to_owned()));
                 self.change(Change::Update, table_name, own)
             }
-            _ => Err("a tool's statement may only read and change tables".into()),
+            _ => Err(Unfit {
+                message: "a statement may only read and change tables".into(),
+                ..Unfit::default()
+            }),
         }
     }
 
-    fn change(&mut self, change: Change, table: &str, own: bool) -> Result<(), String> {
-        not_ours(table)?;
-        if table.to_lowercase().starts_with("sqlite_") {
-            return Err(format!("`{table}` is SQLite's own"));
-        }
-        self.facts.written.insert(table.to_owned());
+    fn change(&mut self, change: Change, table: &str, own: bool) -> Result<(), Unfit> {
+        of_the_application(table)?;
+        self.facts.touched.insert((change, table.to_owned()));
         if own {
             self.facts.changes.insert((change, table.to_owned()));
         }
@@ -243,9 +344,38 @@ impl Seen {
     }
 }
 
-fn not_ours(table: &str) -> Result<(), String> {
-    if table.to_lowercase().starts_with("counterfoil_") {
-        return Err(format!("`{table}` is the ledger's own: no tool may touch it"));
+fn function(name: &str, own: bool) -> Result<(), Unfit> {
+    let is = |known: &&str| name.eq_ignore_ascii_case(known);
+    if OUTSIDE.iter().any(is) {
+        return Err(Unfit::about(format!("`{name}()` reaches out of the database"), name));
+    }
+    // A trigger's own inserts and changes are a world of their own, where these functions are well defined.
+    if own && OF_A_CONNECTION.iter().any(is) {
+        let help = "use RETURNING; a later statement of a list binds `:NAME.column` of an earlier one";
+        let message = format!("`{name}()` tells of a connection and not of a call");
+        return Err(Unfit { help: Some(help.into()), ..Unfit::about(message, name) });
     }
     Ok(())
+}
+
+fn of_the_application(table: &str) -> Result<(), Unfit> {
+    if is_ours(table) {
+        return Err(Unfit::about(format!("`{table}` is the ledger's own: no tool may touch it"), table));
+    }
+    if is_internal(table) {
+        let called = if table.eq_ignore_ascii_case("sqlite_master") { "sqlite_schema" } else { table };
+        let message =
+            format!("`{called}` is SQLite's own: a tool reads and changes the application's tables");
+        return Err(Unfit::about(message, table));
+    }
+    Ok(())
+}
+
+fn is_ours(table: &str) -> bool {
+    table.to_ascii_lowercase().starts_with("counterfoil_")
+}
+
+fn is_internal(table: &str) -> bool {
+    let name = table.to_ascii_lowercase();
+    name.starts_with("sqlite_") || name.starts_with("pragma_") || INTERNAL.contains(&name.as_str())
 }

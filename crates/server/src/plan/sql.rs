@@ -27,10 +27,79 @@ pub(super) struct Scanned {
     pub sql: String,
     /// Every parameter, each once, and where it first stands.
     pub parameters: Vec<(Parameter, Range<usize>)>,
+    /// Where each token stands, white space and comments left out.
+    tokens: Vec<Range<usize>>,
+}
+
+impl Scanned {
+    /// Is `:name` among the parameters?
+    pub(super) fn binds(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// The token that covers byte `at`; where none does, the byte itself.
+    pub(super) fn token_at(&self, at: usize) -> Range<usize> {
+        let covers = |token: &&Range<usize>| token.contains(&at);
+        let at = at.min(self.sql.len());
+        self.tokens.iter().find(covers).cloned().unwrap_or(at..self.sql.len().min(at + 1))
+    }
+
+    /// Where the name `word` first stands, quoted or not, whatever its case.
+    pub(super) fn word(&self, word: &str) -> Option<Range<usize>> {
+        self.tokens.iter().find(|token| self.name(token).eq_ignore_ascii_case(word)).cloned()
+    }
+
+    /// Where `name` last stands as a result column, where that is plain to see: in RETURNING, or before FROM.
+    pub(super) fn result_word(&self, name: &str) -> Option<Range<usize>> {
+        let is = |token: &Range<usize>, word: &str| self.name(token).eq_ignore_ascii_case(word);
+        let place = |word: &str| self.tokens.iter().position(|token| is(token, word));
+        let columns = match (place("RETURNING"), place("WITH"), place("FROM")) {
+            (Some(at), _, _) => &self.tokens[at..],
+            (None, None, Some(at)) => &self.tokens[..at],
+            (None, _, _) => return None,
+        };
+        columns.iter().rfind(|token| is(token, name)).cloned()
+    }
+
+    /// The names of the plain parameters.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.iter().filter_map(|(parameter, _)| match parameter {
+            Parameter::Plain(name) => Some(name.as_str()),
+            Parameter::Dotted(..) => None,
+        })
+    }
+
+    /// A row in the way is deleted without a word: `INSERT OR REPLACE`, `UPDATE OR REPLACE`, `REPLACE INTO`.
+    pub(super) fn replaces(&self) -> bool {
+        let word = |token: &Range<usize>| self.sql[token.clone()].to_ascii_uppercase();
+        let words: Vec<String> = self.tokens.iter().map(word).collect();
+        let pair = |pair: &[String]| matches!(pair, [a, b] if a == "OR" && b == "REPLACE" || a == "REPLACE" && b == "INTO");
+        words.windows(2).any(pair)
+    }
+
+    /// Is it an INSERT, perhaps after a WITH?
+    pub(super) fn inserts(&self) -> bool {
+        self.word("INSERT").is_some()
+    }
+
+    /// The whole statement, without the white space around it.
+    pub(super) fn whole(&self) -> Range<usize> {
+        let start = self.tokens.first().map_or(0, |token| token.start);
+        start..self.tokens.last().map_or(self.sql.len(), |token| token.end)
+    }
+
+    /// A token without its quotes.
+    fn name(&self, token: &Range<usize>) -> &str {
+        self.sql[token.clone()].trim_matches(['"', '`', '[', ']'])
+    }
 }
 
 /// Scans `sql`, or says what keeps it from being one statement, and where in it.
 pub(super) fn scan(sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
+    if let Some(at) = sql.find('\0') {
+        // SQLite would take the statement to end here, whatever stands behind.
+        return Err((Diagnostic::error("a statement holds no NUL"), at..at + 1));
+    }
     let tokens = Tokenizer::new(&SQLiteDialect {}, sql).with_unescape(false).tokenize_with_location();
     let tokens = tokens.map_err(|error| {
         let at = offset(sql, error.location);
@@ -39,7 +108,9 @@ pub(super) fn scan(sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
     let tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|token| !matches!(token.token, Token::EOF)).collect();
     one_statement(sql, &tokens)?;
-    let mut scanned = Scanned { sql: sql.to_owned(), parameters: Vec::new() };
+    let solid = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    let places = solid.map(|token| span(sql, token)).collect();
+    let mut scanned = Scanned { sql: sql.to_owned(), parameters: Vec::new(), tokens: places };
     for at in 0..tokens.len() {
         parameter(sql, &tokens[at..], &mut scanned)?;
     }
@@ -64,6 +135,18 @@ fn offset(sql: &str, at: Location) -> usize {
 /// First words a statement may have.
 const ALLOWED: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
 
+/// What to do instead of a statement that begins with `word`.
+fn instead(word: &str) -> &'static str {
+    match word {
+        "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "SAVEPOINT" | "RELEASE" => {
+            "every call has a transaction already: a list of statements commits as one, or not at all"
+        }
+        "CREATE" | "DROP" | "ALTER" => "tables are made by `[database] schema`, or by migrations of your own",
+        "REPLACE" => "write `INSERT … ON CONFLICT (…) DO UPDATE …`",
+        _ => "WITH may stand before it; nothing else is run",
+    }
+}
+
 fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let mut meaningful = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let Some(first) = meaningful.next() else {
@@ -72,7 +155,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let word = sql[span(sql, first)].to_uppercase();
     if !ALLOWED.contains(&word.as_str()) {
         let fault = Diagnostic::error("a statement is one SELECT, INSERT, UPDATE or DELETE");
-        return Err((fault.help("WITH may stand before it; nothing else is run"), span(sql, first)));
+        return Err((fault.help(instead(&word)), span(sql, first)));
     }
     let semicolon = meaningful.by_ref().find(|token| matches!(token.token, Token::SemiColon));
     match (semicolon, meaningful.next()) {
@@ -86,6 +169,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
 }
 
 /// Notes the parameter that begins at the first of `tokens`, if one does.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only two kinds of token begin a parameter")]
 fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()> {
     let Some(first) = tokens.first() else { return Ok(()) };
     match &first.token {

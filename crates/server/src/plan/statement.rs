@@ -4,37 +4,68 @@ use std::ops::Range;
 
 use counterfoil_core::wire;
 
-use super::probe::{ColumnFact, Facts, Unfit};
-use super::sql::{Parameter, scan};
+use super::probe::{Change, ColumnFact, Facts};
+use super::sql::{Parameter, Scanned, scan};
 use super::{Bind, Column, Planner, Statement};
-use crate::config::{OutputType, Spanned, Sql};
+use crate::config::{OutputType, Spanned, Sql, nearest};
 use crate::diagnostics::Diagnostic;
 
 /// What a statement may bind and do, by where it stands.
+#[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// Its key in the file.
     pub name: &'static str,
-    /// Arguments it may bind.
-    pub arguments: &'a [String],
+    /// Arguments it may bind; `None` where there are none by nature.
+    pub arguments: Option<&'a [String]>,
     /// `:request_id` may be bound.
     pub request_id: bool,
     /// It must not change anything.
     pub read_only: bool,
-    /// Earlier named steps: name, place, columns.
-    pub earlier: &'a [(String, usize, Vec<String>)],
-    /// Types of result columns, as written.
-    pub output: &'a [(Spanned<String>, Spanned<OutputType>)],
+    /// What it must bind, of the trusted context.
+    pub must_bind: MustBind,
+    /// Earlier named steps.
+    pub earlier: &'a [Earlier],
+    /// Types of result columns, as written; `None` where only the presence of a row counts.
+    pub output: Option<&'a [(Spanned<String>, Spanned<OutputType>)]>,
 }
 
-/// A checked statement and what the database said of it.
+/// What a statement must bind, of the trusted context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MustBind {
+    /// `:workspace`
+    Workspace,
+    /// `:workspace`, unless it only inserts.
+    WorkspaceUnlessInsert,
+    /// `:workspace` and `:principal`
+    Caller,
+    /// Nothing: its data is everybody's.
+    Nothing,
+}
+
+/// A named step that later ones may refer to.
+pub(super) struct Earlier {
+    pub name: String,
+    pub step: usize,
+    /// What it returns; `None` if that is not known because it is at fault itself.
+    pub columns: Option<Vec<String>>,
+}
+
+/// A statement that the database has prepared, and what it said of it. Where a fault has been reported, `binds` may
+/// lack something: a plan with a fault is never run.
 pub(super) struct Checked {
     pub statement: Statement,
     pub facts: Facts,
+    pub scanned: Scanned,
 }
 
 impl Checked {
     pub(super) fn binds(&self, bind: &Bind) -> bool {
         self.statement.binds.contains(bind)
+    }
+
+    /// Does it return rows?
+    pub(super) fn returns(&self) -> bool {
+        !self.statement.columns.is_empty()
     }
 
     pub(super) fn binds_argument(&self, name: &str) -> bool {
@@ -43,35 +74,89 @@ impl Checked {
 }
 
 impl Planner<'_> {
-    /// Checks one statement; `None` once the report says what is wrong with it.
-    pub(super) fn statement(&mut self, sql: &Sql, place: &Place<'_>) -> Option<Checked> {
+    /// Checks one statement; `None` if the database could not be asked of it. The report says all that is wrong.
+    pub(super) fn statement(&mut self, sql: &Sql, place: Place<'_>) -> Option<Checked> {
         let scanned = match scan(sql) {
             Ok(scanned) => scanned,
             Err((diagnostic, part)) => return self.fault(sql, part, diagnostic),
         };
-        let resolved: Vec<_> = scanned
-            .parameters
-            .iter()
-            .map(|(parameter, part)| {
-                let bind = self.resolve(sql, parameter, part, place)?;
-                Some((parameter.bound_name(), bind))
-            })
-            .collect();
-        let facts = match self.probe.prepare(&scanned.sql) {
-            Ok(facts) => facts,
-            Err(Unfit { message, at }) => {
-                let part = at.map_or(0..sql.value.len(), |at| at..at + 1);
-                return self.fault(sql, part, Diagnostic::error(message));
-            }
-        };
-        if place.read_only && !facts.read_only {
-            let message = format!("`{}` may only read", place.name);
-            return self.fault(sql, 0..sql.value.len(), Diagnostic::error(message));
+        let mut resolved = Vec::new();
+        for (parameter, part) in &scanned.parameters {
+            resolved.push((parameter.bound_name(), self.resolve(sql, parameter, part, &place)));
         }
-        let resolved: Vec<(String, Bind)> = resolved.into_iter().collect::<Option<_>>()?;
-        let binds = self.in_order(sql, &facts, &resolved)?;
-        let columns = self.columns(sql, &facts.columns, place)?;
-        Some(Checked { statement: Statement { sql: scanned.sql.into(), binds, columns }, facts })
+        if matches!(place.must_bind, MustBind::Workspace | MustBind::Caller) {
+            self.must_bind(sql, &scanned, &place, "workspace");
+        }
+        if place.must_bind == MustBind::Caller {
+            self.must_bind(sql, &scanned, &place, "principal");
+        }
+        let facts = self.prepare(sql, &scanned)?;
+        if place.read_only && !facts.read_only {
+            let fault = Diagnostic::error(format!("`{}` may only read", place.name));
+            return self.fault(sql, changing_word(&scanned), fault.help("write a SELECT here"));
+        }
+        if place.must_bind == MustBind::WorkspaceUnlessInsert && !only_inserts(&facts) {
+            self.must_bind(sql, &scanned, &place, "workspace");
+        }
+        let binds = self.in_order(sql, &scanned, &facts, &resolved);
+        let columns = self.columns(sql, &scanned, &facts.columns, &place);
+        Some(Checked {
+            statement: Statement { sql: scanned.sql.as_str().into(), binds, columns },
+            facts,
+            scanned,
+        })
+    }
+
+    fn prepare(&mut self, sql: &Sql, scanned: &Scanned) -> Option<Facts> {
+        let probe = self.probe?;
+        match probe.prepare(&scanned.sql) {
+            Ok(mut facts) => {
+                let all = scanned.replaces();
+                facts.replaces(|table| all || probe.replaces(table));
+                Some(facts)
+            }
+            Err(unfit) => {
+                let named = || unfit.words.iter().find_map(|word| scanned.word(word));
+                let part = unfit.at.map(|at| scanned.token_at(at)).or_else(named);
+                let fault = Diagnostic::error(unfit.message);
+                let fault = unfit.help.into_iter().fold(fault, Diagnostic::help);
+                let through = unfit.through.filter(|_| part.is_none());
+                let note = through.map(|name| format!("it does so through `{name}`, a view or trigger"));
+                let fault = note.into_iter().fold(fault, Diagnostic::note);
+                self.fault(sql, part.unwrap_or(scanned.whole()), fault)
+            }
+        }
+    }
+
+    fn must_bind(&mut self, sql: &Sql, scanned: &Scanned, place: &Place<'_>, name: &str) {
+        // A parameter that was probably meant for it has been reported with the right name.
+        let misspelt = scanned.names().any(|known| meant(known, place) == Some(name));
+        if scanned.binds(name) || misspelt {
+            return;
+        }
+        let fault = Diagnostic::error(format!("`{}` does not bind `:{name}`", place.name));
+        let fault = fault.help(match place.must_bind {
+            MustBind::Caller => "it must find a row for this principal in this workspace, and for no other",
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing
+                if scanned.inserts() =>
+            {
+                "store it: every row belongs to the workspace of the call that made it"
+            }
+            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing => {
+                "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows"
+            }
+        });
+        let shareable = place.name == "read" || place.name == "write" && scanned.inserts();
+        let fault = match place.must_bind {
+            MustBind::WorkspaceUnlessInsert => {
+                fault.note("`shared = true` lifts this for reads and for statements that only insert")
+            }
+            MustBind::Workspace if shareable => {
+                fault.note("data that all workspaces share: say `shared = true` on the tool")
+            }
+            MustBind::Workspace | MustBind::Caller | MustBind::Nothing => fault,
+        };
+        let _reported: Option<()> = self.fault(sql, scanned.whole(), fault);
     }
 
     /// Reports `diagnostic` at `part` of `sql`.
@@ -89,35 +174,74 @@ impl Planner<'_> {
         place: &Place<'_>,
     ) -> Option<Bind> {
         let found = match parameter {
-            Parameter::Plain(name) => plain(name, place),
+            Parameter::Plain(name) => plain(name, place).map(Some),
             Parameter::Dotted(statement, column) => earlier(statement, column, place),
         };
-        found.or_else(|diagnostic| self.fault(sql, part.clone(), diagnostic).ok_or(())).ok()
+        found.unwrap_or_else(|diagnostic| self.fault(sql, part.clone(), diagnostic))
     }
 
-    /// SQLite's own list of parameters has the last word: what it binds and we did not see is refused.
-    fn in_order(&mut self, sql: &Sql, facts: &Facts, resolved: &[(String, Bind)]) -> Option<Vec<Bind>> {
-        let bind =
-            |name: &String| resolved.iter().find(|(known, _)| known == name).map(|(_, bind)| bind.clone());
-        match facts.parameters.iter().map(bind).collect() {
-            Some(binds) => Some(binds),
-            None => {
-                let fault = Diagnostic::error("this binds a parameter that is not written `:name`");
-                self.fault(sql, 0..sql.value.len(), fault)
-            }
+    /// SQLite's own list of parameters has the last word: where it and ours differ, a text means something else to
+    /// SQLite than it seems to say.
+    fn in_order(
+        &mut self,
+        sql: &Sql,
+        scanned: &Scanned,
+        facts: &Facts,
+        resolved: &[(String, Option<Bind>)],
+    ) -> Vec<Bind> {
+        let of = |name: &String| resolved.iter().find(|(known, _)| known == name);
+        let unknown = facts.parameters.iter().find(|name| of(name).is_none());
+        let unseen = resolved.iter().map(|(name, _)| name).find(|name| !facts.parameters.contains(name));
+        if let Some(name) = unknown.or(unseen) {
+            let part = scanned.sql.find(name.as_str()).map_or(scanned.whole(), |at| at..at + name.len());
+            let _reported: Option<()> = self.fault(sql, part, not_a_name());
         }
+        facts.parameters.iter().filter_map(|name| of(name).and_then(|(_, bind)| bind.clone())).collect()
     }
 
-    fn columns(&mut self, sql: &Sql, facts: &[ColumnFact], place: &Place<'_>) -> Option<Vec<Column>> {
+    fn columns(
+        &mut self,
+        sql: &Sql,
+        scanned: &Scanned,
+        facts: &[ColumnFact],
+        place: &Place<'_>,
+    ) -> Vec<Column> {
+        let Some(output) = place.output else { return Vec::new() };
         for (at, column) in facts.iter().enumerate() {
             if facts[..at].iter().any(|other| other.name == column.name) {
                 let fault = Diagnostic::error(format!("two result columns are called `{}`", column.name));
-                return self.fault(sql, 0..sql.value.len(), fault.help("name each with AS"));
+                let part = scanned.result_word(&column.name).unwrap_or(scanned.whole());
+                let _reported: Option<()> =
+                    self.fault(sql, part, fault.help("give one of them another name: `… AS other_name`"));
             }
         }
-        Some(facts.iter().map(|fact| column(fact, place)).collect())
+        facts.iter().map(|fact| column(fact, output)).collect()
     }
 }
+
+/// Does the statement only insert, and neither update nor delete?
+pub(super) fn only_inserts(facts: &Facts) -> bool {
+    facts.changes.iter().all(|(change, _)| *change == Change::Insert)
+}
+
+fn changing_word(scanned: &Scanned) -> Range<usize> {
+    let words = ["INSERT", "UPDATE", "DELETE", "REPLACE"];
+    words.iter().find_map(|word| scanned.word(word)).unwrap_or(scanned.whole())
+}
+
+/// What a parameter may be called, where one is called otherwise.
+pub(super) fn not_a_name() -> Diagnostic {
+    let help = "a name is made of A-Z a-z 0-9 _ and ends where anything else begins";
+    Diagnostic::error("SQLite does not read this as a parameter `:name`").help(help)
+}
+
+/// What people call the trusted context before they have read how it is called here.
+const MEANT: [(&str, &[&str]); 4] = [
+    ("workspace", &["tenant", "tenant_id", "org", "org_id", "organization", "account", "account_id", "team"]),
+    ("principal", &["user", "user_id", "subject", "sub", "caller", "username", "me"]),
+    ("issuer", &["iss"]),
+    ("now", &["time", "timestamp", "current_timestamp"]),
+];
 
 fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
     match name {
@@ -126,31 +250,56 @@ fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
         "issuer" => return Ok(Bind::Issuer),
         "now" => return Ok(Bind::Now),
         "request_id" if place.request_id => return Ok(Bind::RequestId),
-        "request_id" => return Err(Diagnostic::error(format!("`{}` has no request id to bind", place.name))),
+        "request_id" => {
+            let fault = Diagnostic::error(format!("`{}` has no request id to bind", place.name));
+            return Err(fault.help("only the statements of a tool that writes may bind `:request_id`"));
+        }
         _ => {}
     }
-    if place.arguments.iter().any(|argument| argument == name) {
+    if place.arguments.unwrap_or_default().iter().any(|argument| argument == name) {
         return Ok(Bind::Argument(name.into()));
     }
-    let known = place.arguments.iter().map(String::as_str).chain(wire::RESERVED);
-    let near =
-        known.map(|known| (strsim::jaro_winkler(known, name), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-    let fault = Diagnostic::error(format!("there is no input `{name}`"));
-    Err(match near {
-        Some((score, near)) if score > 0.8 => fault.help(format!("did you mean `:{near}`?")),
-        Some(_) | None => fault.help(format!("declare it: `input.{name} = {{ type = \"string\" }}`")),
-    })
+    let (message, declare) = match place.arguments {
+        Some(_) => (
+            format!("there is no input `{name}`"),
+            format!("declare it: `input.{name} = {{ type = \"string\" }}`"),
+        ),
+        None => (
+            format!("`{}` cannot bind `:{name}`", place.name),
+            "it is asked before any argument is known: bind `:workspace`, `:principal` or `:issuer`".into(),
+        ),
+    };
+    let help = meant(name, place).map_or(declare, |near| format!("did you mean `:{near}`?"));
+    Err(Diagnostic::error(message).help(help))
 }
 
-fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
-    let Some((_, step, columns)) = place.earlier.iter().find(|(name, _, _)| name == statement) else {
-        let fault = Diagnostic::error(format!("no earlier statement is called `{statement}`"));
+fn meant<'a>(name: &str, place: &Place<'a>) -> Option<&'a str> {
+    let context = wire::RESERVED.iter().filter(|name| place.request_id || **name != "request_id");
+    let known = place.arguments.unwrap_or_default().iter().map(String::as_str).chain(context.copied());
+    let synonym = || MEANT.iter().find(|(_, words)| words.contains(&name)).map(|(meant, _)| *meant);
+    nearest(name, &known.collect::<Vec<_>>()).or_else(synonym)
+}
+
+fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bind>, Diagnostic> {
+    if place.read_only {
+        let fault = Diagnostic::error(format!("`{}` comes after no other statement", place.name));
         return Err(
-            fault.help(format!("name it: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`"))
+            fault.help("only a statement of a `write` list may bind `:NAME.column` of an earlier one")
         );
+    }
+    let Some(found) = place.earlier.iter().find(|earlier| earlier.name == statement) else {
+        let fault = Diagnostic::error(format!("no earlier statement is called `{statement}`"));
+        let known: Vec<&str> = place.earlier.iter().map(|earlier| earlier.name.as_str()).collect();
+        let name = format!(
+            "name it, before this one: `{{ name = \"{statement}\", sql = \"… RETURNING {column}\" }}`"
+        );
+        let help =
+            nearest(statement, &known).map_or(name, |near| format!("did you mean `:{near}.{column}`?"));
+        return Err(fault.help(help));
     };
+    let Some(columns) = &found.columns else { return Ok(None) };
     match columns.iter().position(|known| known == column) {
-        Some(column) => Ok(Bind::Earlier { step: *step, column }),
+        Some(column) => Ok(Some(Bind::Earlier { step: found.step, column })),
         None => {
             let fault = Diagnostic::error(format!("statement `{statement}` returns no column `{column}`"));
             Err(fault.help(format!("add it to the RETURNING of `{statement}`")))
@@ -158,9 +307,8 @@ fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Bind, Dia
     }
 }
 
-fn column(fact: &ColumnFact, place: &Place<'_>) -> Column {
-    let output =
-        place.output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
+fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)]) -> Column {
+    let output = output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
     let certain = match (output, fact.strict_type.as_deref()) {
         (Some(OutputType::Boolean), _) => Some("boolean"),
         (Some(OutputType::Integer), _) | (None, Some("INTEGER" | "INT")) => Some("integer"),

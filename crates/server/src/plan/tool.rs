@@ -6,31 +6,55 @@ use counterfoil_core::{Contract, Revision, Schema};
 
 use super::contracts::schema;
 use super::probe::Change;
-use super::statement::{Checked, Place};
-use super::{Kind, Planner, Read, Retired, Statement, Step, Tool, Version, Write};
+use super::rules::shared;
+use super::statement::{Checked, Earlier, MustBind, Place};
+use super::{Kind, Planner, Read, Retired, Step, Tool, Version, Write};
 use crate::config::{self, Input, Sql, WriteReturns};
 
-/// The checked statements of a tool and what they say together.
+/// The checked statements of a write and what they say together. `None` is what is not written, or at fault.
 pub(super) struct Parts {
     pub access: Option<Checked>,
     pub replay_access: Option<Checked>,
     pub current: Option<Checked>,
-    pub steps: Vec<Checked>,
+    pub steps: Vec<Option<Checked>>,
 }
 
 impl Parts {
-    /// Does any statement change a table so?
-    pub(super) fn changes(&self, change: Change) -> bool {
-        self.steps.iter().any(|step| step.facts.changes.iter().any(|(made, _)| *made == change))
+    pub(super) fn steps(&self) -> impl Iterator<Item = &Checked> {
+        self.steps.iter().flatten()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Checked> {
-        self.access.iter().chain(&self.replay_access).chain(&self.current).chain(&self.steps)
+    /// Does any statement change a table so?
+    pub(super) fn changes(&self, change: Change) -> bool {
+        self.steps().any(|step| step.facts.changes.iter().any(|(made, _)| *made == change))
+    }
+
+    /// Does any statement, or a trigger, change a table that is `so`?
+    fn touches(&self, so: impl Fn(&str) -> bool) -> bool {
+        self.steps().any(|step| step.facts.touched.iter().any(|(_, table)| so(table)))
+    }
+
+    /// Every step as it runs, if none is at fault.
+    fn whole(self) -> Option<Vec<Checked>> {
+        self.steps.into_iter().collect()
     }
 }
 
 pub(super) fn names(input: &Input) -> Vec<String> {
     input.members.iter().map(|member| member.name.value.clone()).collect()
+}
+
+/// A statement that is only asked whether it finds a row.
+fn rule<'a>(name: &'static str, arguments: &'a [String], request_id: bool) -> Place<'a> {
+    Place {
+        name,
+        arguments: Some(arguments),
+        request_id,
+        read_only: true,
+        must_bind: MustBind::Workspace,
+        earlier: &[],
+        output: None,
+    }
 }
 
 impl Planner<'_> {
@@ -53,86 +77,57 @@ impl Planner<'_> {
 
     fn read(&mut self, tool: &config::Tool, read: &config::Read) -> Option<(Option<Checked>, Kind)> {
         let arguments = names(&tool.input);
-        let place = Place {
-            name: "read",
-            arguments: &arguments,
-            request_id: false,
-            read_only: true,
-            earlier: &[],
-            output: &tool.output,
-        };
-        let query = self.statement(&read.sql, &place);
-        let access = self.rule(tool.access.as_ref(), "access", &arguments, false);
-        let (query, access) = (query?, access?);
-        self.judge_read(tool, read, &query, access.as_ref());
+        let must_bind = if shared(tool) { MustBind::Nothing } else { MustBind::Workspace };
+        let place = Place { must_bind, output: Some(&tool.output), ..rule("read", &arguments, false) };
+        let query = self.statement(&read.sql, place);
+        let access = self.asked(tool.access.as_ref(), rule("access", &arguments, false));
+        self.judge_read(tool, read, query.as_ref(), access.as_ref());
         let schema = schema(&tool.input)?;
         let revision = read.revision.as_ref().map(|revision| revision.value.clone());
-        let read = Read { revision, schema, query: query.statement, returns: read.returns };
+        let read = Read { revision, schema, query: query?.statement, returns: read.returns };
         Some((access, Kind::Read(Arc::new(read))))
     }
 
-    /// A statement that only asks; `Some(None)` where there is none.
-    fn rule(
-        &mut self,
-        sql: Option<&Sql>,
-        name: &'static str,
-        arguments: &[String],
-        request_id: bool,
-    ) -> Option<Option<Checked>> {
-        let Some(sql) = sql else { return Some(None) };
-        let place = Place { name, arguments, request_id, read_only: true, earlier: &[], output: &[] };
-        self.statement(sql, &place).map(Some)
+    /// A statement that need not be there.
+    fn asked(&mut self, sql: Option<&Sql>, place: Place<'_>) -> Option<Checked> {
+        self.statement(sql?, place)
     }
 
     fn write(&mut self, tool: &config::Tool, write: &config::Write) -> Option<(Option<Checked>, Kind)> {
         let arguments = names(&tool.input);
-        let access = self.rule(tool.access.as_ref(), "access", &arguments, true);
-        let replay_access = self.rule(write.replay_access.as_ref(), "replay_access", &arguments, true);
-        let current = self.current(tool, write, &arguments);
-        let steps = self.steps(tool, write, &arguments);
-        let retired: Option<Vec<Retired>> = write.retired.iter().map(|r| self.retired(tool, r)).collect();
-        let (access, replay_access, current) = (access?, replay_access?, current?);
-        let parts = Parts { access, replay_access, current, steps: steps? };
+        let current = Place { output: Some(&tool.output), ..rule("current", &arguments, true) };
+        let mut parts = Parts {
+            access: self.asked(tool.access.as_ref(), rule("access", &arguments, true)),
+            replay_access: self.asked(write.replay_access.as_ref(), rule("replay_access", &arguments, true)),
+            current: self.asked(write.current.as_ref(), current),
+            steps: self.steps(tool, write, &arguments),
+        };
+        let retired: Vec<Retired> =
+            write.retired.iter().filter_map(|r| self.retired(tool, write, r)).collect();
         self.judge_write(tool, write, &parts);
-        let contract = self.contract(tool, write)?;
+        let probe = self.probe?;
         let version = version(tool, write, &parts);
-        let alone =
-            parts.steps.iter().flat_map(|step| &step.facts.written).any(|table| self.probe.deferrable(table));
-        let destructive = parts.changes(Change::Update) || parts.changes(Change::Delete);
-        let result = parts.steps.iter().rposition(|step| !step.statement.columns.is_empty());
+        let alone = parts.touches(|table| probe.deferrable(table));
+        let (updates, deletes) = (parts.changes(Change::Update), parts.changes(Change::Delete));
+        let returns = |step: &Option<Checked>| step.as_ref().is_some_and(Checked::returns);
+        let result = parts.steps.iter().rposition(returns);
         let planned = Write {
-            contract,
+            contract: self.contract(tool, write)?,
             result: result.filter(|_| write.returns != WriteReturns::Nothing),
             returns: write.returns,
-            // Without a condition, the same call under a new id acts again; a plain DELETE has nothing left to do.
-            idempotent: version.is_some() || !parts.changes(Change::Insert) && !parts.changes(Change::Update),
             alone,
-            destructive,
-            current: parts.current.map(|current| current.statement),
-            replay_access: parts.replay_access.map(|rule| rule.statement),
-            retired: retired?,
-            steps: planned_steps(write, parts.steps, version.as_ref()),
-            version,
+            destructive: updates || deletes,
+            // Without a condition, the same call under a new id acts again; a plain DELETE has nothing left to do.
+            idempotent: version.is_some() || !parts.changes(Change::Insert) && !updates,
+            current: parts.current.take().map(|current| current.statement),
+            replay_access: parts.replay_access.take().map(|rule| rule.statement),
+            retired,
+            version: version.clone(),
+            steps: Vec::new(),
         };
-        Some((parts.access, Kind::Write(Arc::new(planned))))
-    }
-
-    fn current(
-        &mut self,
-        tool: &config::Tool,
-        write: &config::Write,
-        arguments: &[String],
-    ) -> Option<Option<Checked>> {
-        let Some(sql) = &write.current else { return Some(None) };
-        let place = Place {
-            name: "current",
-            arguments,
-            request_id: true,
-            read_only: true,
-            earlier: &[],
-            output: &tool.output,
-        };
-        self.statement(sql, &place).map(Some)
+        let access = parts.access.take();
+        let steps = planned_steps(write, parts.whole()?, version.as_ref());
+        Some((access, Kind::Write(Arc::new(Write { steps, ..planned }))))
     }
 
     fn steps(
@@ -140,26 +135,29 @@ impl Planner<'_> {
         tool: &config::Tool,
         write: &config::Write,
         arguments: &[String],
-    ) -> Option<Vec<Checked>> {
-        let mut earlier: Vec<(String, usize, Vec<String>)> = Vec::new();
+    ) -> Vec<Option<Checked>> {
+        let must_bind = if shared(tool) { MustBind::WorkspaceUnlessInsert } else { MustBind::Workspace };
+        let mut earlier: Vec<Earlier> = Vec::new();
         let mut steps = Vec::new();
         for (at, written) in write.statements.iter().enumerate() {
             let place = Place {
-                name: "write",
-                arguments,
-                request_id: true,
                 read_only: false,
+                must_bind,
                 earlier: &earlier,
-                output: &tool.output,
+                output: Some(&tool.output),
+                ..rule("write", arguments, true)
             };
-            let step = self.statement(&written.sql, &place);
-            if let (Some(name), Some(step)) = (&written.name, &step) {
-                let columns = step.statement.columns.iter().map(|column| column.name.to_string());
-                earlier.push((name.value.clone(), at, columns.collect()));
+            let step = self.statement(&written.sql, place);
+            if let Some(name) = &written.name {
+                let columns = |step: &Checked| {
+                    step.statement.columns.iter().map(|column| column.name.to_string()).collect()
+                };
+                let columns = step.as_ref().map(columns);
+                earlier.push(Earlier { name: name.value.clone(), step: at, columns });
             }
             steps.push(step);
         }
-        steps.into_iter().collect()
+        steps
     }
 
     fn contract(&mut self, tool: &config::Tool, write: &config::Write) -> Option<Contract> {
@@ -177,22 +175,30 @@ impl Planner<'_> {
         })
     }
 
-    fn retired(&mut self, tool: &config::Tool, retired: &config::Retired) -> Option<Retired> {
+    /// A retired revision has a rule of its own, or the tool's that a replay would be asked.
+    fn retired(
+        &mut self,
+        tool: &config::Tool,
+        write: &config::Write,
+        retired: &config::Retired,
+    ) -> Option<Retired> {
         let arguments = names(&retired.input);
-        let own = retired.replay_access.as_ref();
-        let sql = own.or(tool.access.as_ref());
-        let name = if own.is_some() { "replay_access" } else { "access" };
-        if own.is_none() && !self.access_fits(tool, retired, &arguments) {
+        let revision = retired.revision.value.clone();
+        if let Some(own) = &retired.replay_access {
+            let access = self.statement(own, rule("replay_access", &arguments, true))?;
+            return Some(Retired { revision, access: Some(access.statement) });
+        }
+        let (name, sql) = match (&write.replay_access, &tool.access) {
+            (Some(rule), _) => ("replay_access", rule),
+            (None, Some(rule)) => ("access", rule),
+            (None, None) => return Some(Retired { revision, access: None }),
+        };
+        if !self.rule_fits(name, sql, retired, &arguments) {
             return None;
         }
-        let checked = self.rule(sql, name, &arguments, true)?;
-        let rule: Option<Statement> = checked.map(|checked| {
-            if let (Some(sql), true) = (own, !checked.binds(&super::Bind::Workspace)) {
-                self.must_bind_workspace(sql, "replay_access");
-            }
-            checked.statement
-        });
-        Some(Retired { revision: retired.revision.value.clone(), access: rule })
+        // The rule was judged as the tool's already: what is wrong with it has been said.
+        let place = Place { must_bind: MustBind::Nothing, ..rule(name, &arguments, true) };
+        Some(Retired { revision, access: Some(self.statement(sql, place)?.statement) })
     }
 }
 
@@ -200,7 +206,7 @@ impl Planner<'_> {
 fn version(tool: &config::Tool, write: &config::Write, parts: &Parts) -> Option<Version> {
     let argument = &write.version.argument;
     let declared = tool.input.members.iter().any(|member| member.name.value == *argument);
-    let bound = parts.steps.iter().any(|step| step.binds_argument(argument));
+    let bound = parts.steps().any(|step| step.binds_argument(argument));
     (declared && bound).then(|| Version { argument: argument.clone(), column: write.version.column.clone() })
 }
 

@@ -138,13 +138,13 @@ impl Question {
             ..Context::of(&self.principal)
         };
         let allowed = may(tx, &self.plan, replay_rule(&self.tool, write, &reading), &context)?;
-        Ok(allowed.then(|| result.clone()))
+        Ok(allowed.then(|| result.into()))
     }
 }
 
-fn kept<'c>(committed: &'c Committed, write: &Write, now: Timestamp) -> Option<&'c Box<str>> {
+fn kept<'c>(committed: &'c Committed, write: &Write, now: Timestamp) -> Option<&'c str> {
     let within = now <= committed.at.plus(write.contract.windows.keep);
-    committed.result.as_ref().filter(|_| within)
+    committed.result.as_deref().filter(|_| within)
 }
 
 /// The recorded intent as its own revision reads it, if that revision is still declared.

@@ -36,18 +36,19 @@ impl Handler for WriteHandler {
     }
 
     fn current(&mut self, tx: &Tx<'_>) -> Result<Option<Box<str>>, Fault> {
-        let (Some(query), Some(live)) = (&self.write.current, self.call.live()) else { return Ok(None) };
-        let context = self.context(live);
-        if !may(tx, &self.plan, self.tool.access.as_ref(), &context)? {
-            return Ok(None);
-        }
-        let row = first(tx, query, &context, self.plan.limits.result)?;
-        Ok(Some(row.unwrap_or_else(|| "null".into()).into()))
+        Ok(self.shown(tx).unwrap_or_else(left_out))
     }
 
     fn alone(&self) -> bool {
         self.write.alone
     }
+}
+
+/// A row that cannot be shown (too large, or its table has changed since the start) is left out: what became of the
+/// operation is told all the same.
+fn left_out<T: Default>(fault: Fault) -> T {
+    tracing::warn!(problem = fault.to_string(), "the current row is left out of an answer");
+    T::default()
 }
 
 /// Membership and rule, both asked whatever the first says, so that refusals look alike from outside.
@@ -84,6 +85,17 @@ impl WriteHandler {
         }
     }
 
+    /// The row as it is now, if the ordinary rule passes.
+    fn shown(&self, tx: &Tx<'_>) -> Result<Option<Box<str>>, Fault> {
+        let (Some(query), Some(live)) = (&self.write.current, self.call.live()) else { return Ok(None) };
+        let context = self.context(live);
+        if !may(tx, &self.plan, self.tool.access.as_ref(), &context)? {
+            return Ok(None);
+        }
+        let row = first(tx, query, &context, self.plan.limits.result)?;
+        Ok(Some(row.unwrap_or_else(|| "null".into()).into()))
+    }
+
     /// The arguments that the rule binds: those of the operation that committed, else the live ones.
     fn reading<'a>(&'a self, rule: Rule<'a>) -> Option<&'a Reading> {
         match rule {
@@ -100,32 +112,43 @@ impl WriteHandler {
         }
     }
 
+    fn found(&self, tx: &Tx<'_>, reading: &Reading, query: &Statement) -> Result<Found, Fault> {
+        let column = self.write.version.as_ref().and_then(|version| position(query, version));
+        let mut found = Found { current: Some("null".into()), seen: None };
+        each(tx, query, &self.context(reading), |row| {
+            let mut out = String::new();
+            rows::object(&mut out, row, &query.columns, self.plan.limits.result)?;
+            found.current = Some(out.into());
+            found.seen = column.map(|column| row.get::<_, Value>(column)).transpose()?;
+            Ok(Next::Stop)
+        })?;
+        Ok(found)
+    }
+
     /// A statement changed nothing that had to change something: why?
-    fn unmet(&self, tx: &Tx<'_>, reading: &Reading, step: &Step, changed: bool) -> Result<Refusal, Fault> {
+    fn unmet(&self, tx: &Tx<'_>, reading: &Reading, step: &Step, changed: bool) -> Refusal {
         // What was changed a moment ago is undone with this call: the row as it is now is not the row as it stays.
         let query = self.write.current.as_ref().filter(|_| !changed);
-        let mut current = None;
-        let mut seen = None;
-        if let Some(query) = query {
-            let column = self.write.version.as_ref().and_then(|version| position(query, version));
-            each(tx, query, &self.context(reading), |row| {
-                let mut out = String::new();
-                rows::object(&mut out, row, &query.columns, self.plan.limits.result)?;
-                current = Some(out.into());
-                seen = column.map(|column| row.get::<_, Value>(column)).transpose()?;
-                Ok(Next::Stop)
-            })?;
-            current.get_or_insert_with(|| "null".into());
-        }
+        let found = query.map(|query| self.found(tx, reading, query).unwrap_or_else(left_out));
+        let Found { current, seen } = found.unwrap_or_default();
         let expected = self.write.version.as_ref().filter(|_| step.versioned);
         let Some(expected) = expected.map(|version| reading.intent.argument(&version.argument)) else {
-            return Ok(Refusal::precondition_failed(current));
+            return Refusal::precondition_failed(current);
         };
         if seen.is_some_and(|seen| is(&seen, expected)) {
-            return Ok(Refusal::precondition_failed(current));
+            return Refusal::precondition_failed(current);
         }
-        Ok(Refusal::version_conflict(current))
+        Refusal::version_conflict(current)
     }
+}
+
+/// The row that a write did not find as it wanted it.
+#[derive(Default)]
+struct Found {
+    /// As JSON; `null` if it is gone.
+    current: Option<Box<str>>,
+    /// Its version, if the query reads it.
+    seen: Option<Value>,
 }
 
 fn position(query: &Statement, version: &Version) -> Option<usize> {
@@ -175,7 +198,7 @@ impl Run<'_> {
             Ok(Next::Go)
         })?;
         if count == 0 && !step.may_change_nothing {
-            return Err(self.handler.unmet(tx, self.reading, step, self.changed)?.into());
+            return Err(self.handler.unmet(tx, self.reading, step, self.changed).into());
         }
         if write.result == Some(at) {
             if write.returns == WriteReturns::Row && count > 1 {

@@ -10,7 +10,7 @@ use crate::fault::OpenError;
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_receipts.sql")];
 
 /// The newest version this program knows.
-const KNOWN: i64 = MIGRATIONS.len() as i64;
+pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// Brings the tables up to date and tells the epoch.
 pub(super) fn migrate(connection: &mut Connection) -> Result<Epoch, OpenError> {
@@ -52,7 +52,7 @@ fn apply(tx: &Connection, from: i64) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn version(connection: &Connection) -> Result<i64, OpenError> {
+pub(super) fn version(connection: &Connection) -> Result<i64, OpenError> {
     let exists: bool = connection.query_row(
         "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'counterfoil_meta')",
         [],

@@ -1,0 +1,1 @@
+INSERT INTO events (operation, at, event, code) VALUES (:seq, :at, :event, :code)

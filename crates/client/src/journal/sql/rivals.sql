@@ -1,0 +1,5 @@
+-- Every operation that shares id, server and tool; at most one a caller.
+SELECT seq, id, server, caller, tool, arguments, sending, recorded_at, changed_at, state, open, tries, code, answer,
+       committed_at, epoch, undone_in
+  FROM operations
+ WHERE id = :id AND server = :server AND tool = :tool

@@ -1,0 +1,3 @@
+CREATE TABLE notes (id);
+
+CRATE TABLE members (id);

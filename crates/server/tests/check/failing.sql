@@ -1,0 +1,2 @@
+CREATE TABLE notes (id PRIMARY KEY);
+INSERT INTO notes VALUES (1), (1);
