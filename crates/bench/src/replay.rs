@@ -66,26 +66,31 @@ async fn commit(service: &Service) -> anyhow::Result<Vec<Past>> {
 
 fn replayer(service: &Service) -> anyhow::Result<impl Caller> {
     let (runtime, service) = (runtime()?, service.clone());
-    Ok(move |share: Share<'_>| {
-        share.each(|(id, edit)| {
-            ensure!(runtime.block_on(service.call(id, *edit))?, "a replay was fresh");
-            Ok(())
-        })
-    })
+    let replay = async move |share: Share<'_>| {
+        let mut made = 0;
+        for (id, edit) in share.calls() {
+            ensure!(service.call(id, *edit).await?, "a replay was fresh");
+            made += 1;
+        }
+        Ok(made)
+    };
+    Ok(move |share: Share<'_>| runtime.block_on(replay(share)))
 }
 
 /// A look-up that holds its prepared statement for as long as it is called.
 fn reader(connection: &mut Connection) -> impl Caller {
     move |share: Share<'_>| {
         let mut find = connection.prepare(FIND)?;
-        share.each(|(id, _)| {
+        let mut made = 0;
+        for (id, _) in share.calls() {
             let result = find.query_row((WORKSPACE, ISSUER, SUBJECT, TOOL, &**id), |row| {
                 row.get_ref(2)?.as_blob()?;
                 row.get::<_, String>(4)
             })?;
             ensure!(!result.is_empty(), "a receipt has no result");
-            Ok(())
-        })
+            made += 1;
+        }
+        Ok(made)
     }
 }
 
@@ -100,19 +105,15 @@ struct Share<'p> {
     end: Instant,
 }
 
-impl Share<'_> {
-    fn each(&self, mut call: impl FnMut(&Past) -> anyhow::Result<()>) -> anyhow::Result<u32> {
-        let mut made = 0;
-        for stride in self.past.chunks(STRIDE).cycle() {
-            for past in stride {
-                call(past)?;
-                made += 1;
-            }
-            if Instant::now() >= self.end {
-                break;
-            }
-        }
-        Ok(made)
+impl<'p> Share<'p> {
+    /// Looks at the clock once in a stride.
+    fn calls(&self) -> impl Iterator<Item = &'p Past> {
+        let end = self.end;
+        let timely = move |first: &mut bool, stride: &'p [Past]| {
+            let go = std::mem::take(first) || Instant::now() < end;
+            go.then_some(stride)
+        };
+        self.past.chunks(STRIDE).cycle().scan(true, timely).flatten()
     }
 }
 
