@@ -153,7 +153,9 @@ fn names_are_what_they_are_on_every_collation() {
         "LOCALE_PROVIDER icu ICU_LOCALE 'en-US-u-ks-level1' LOCALE 'C.UTF-8' TEMPLATE template0",
         "LOCALE_PROVIDER icu ICU_LOCALE 'tr' LOCALE 'C.UTF-8' TEMPLATE template0",
     ];
-    for collation in collations {
+    // Some builds of the server are without ICU; its one collation of the bootstrap is listed all the same.
+    let icu = Database::fresh().count("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'") > 9;
+    for collation in collations.into_iter().filter(|collation| icu || !collation.contains("icu")) {
         let world = World::over(Database::with(collation), Options::default());
         for replayed in [false, true] {
             for (workspace, issuer, subject, id) in names {
