@@ -1,6 +1,7 @@
 //! `counterfoil serve`: a plan, an engine, and the way calls reach it.
 
 use std::future::Future;
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use counterfoil_core::Principal;
 use counterfoil_core::json::Bounds;
 use counterfoil_server::auth::{Authenticator, TokenEntry};
 use counterfoil_server::plan::Plan;
 use counterfoil_server::run::Engine;
 use counterfoil_server::tools::Tools;
 use counterfoil_server::{front, http, mcp};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::check;
@@ -45,60 +48,74 @@ pub(crate) fn serve(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 async fn run(arguments: &Arguments, plan: Plan) -> anyhow::Result<()> {
     let shutdown = terminated()?;
+    // A server that will not serve leaves the database alone: the way in comes first.
+    let door = if arguments.stdio { Door::stdio(&plan)? } else { Door::http(arguments, &plan).await? };
     let engine = Arc::new(Engine::start(plan.clone()).await.context("the server cannot start")?);
     let draining = Arc::clone(&engine);
     let shutdown = async move {
         shutdown.await;
         draining.drain();
     };
-    let tools: Arc<dyn Tools> = Arc::clone(&engine) as _;
-    if arguments.stdio {
-        stdio(plan, tools, shutdown).await?;
-    } else {
-        listen(arguments, plan, tools, shutdown).await?;
-    }
+    door.serve(plan, Arc::clone(&engine) as Arc<dyn Tools>, shutdown).await?;
     tokio::task::spawn_blocking(move || engine.close()).await?;
     Ok(())
 }
 
-async fn listen(
-    arguments: &Arguments,
-    plan: Plan,
-    tools: Arc<dyn Tools>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
-    let address = arguments.listen.unwrap_or(plan.listen);
-    if !address.ip().is_loopback() {
-        bail!(
-            "{address} can be reached from other machines, and this version speaks no TLS: listen on 127.0.0.1, behind a proxy that does"
-        );
-    }
-    if plan.tokens.is_empty() {
-        bail!(
-            "nobody can call over HTTP: add a [[auth.token]] (`counterfoil token new` makes one), or use --stdio"
-        );
-    }
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}"))?;
-    let address = listener.local_addr()?;
-    let limits = limits(&plan);
-    let entries = plan.tokens.into_iter().map(|(sha256, principal)| TokenEntry { sha256, principal });
-    let options = http::Options { limits, drain: DRAIN, ..http::Options::default() };
-    let edge = http::Edge::new(tools, Authenticator::new(entries.collect()), options);
-    eprintln!("listening on http://{address}{}", http::MCP_PATH);
-    Ok(http::serve(listener, edge, shutdown).await?)
+/// The way calls come in, open but not yet served.
+enum Door {
+    Http(TcpListener),
+    Stdio(Arc<Principal>),
 }
 
-async fn stdio(
-    plan: Plan,
-    tools: Arc<dyn Tools>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
-    let limits = limits(&plan);
-    let principal = plan.stdio.context("nobody can call over stdio: add [auth.stdio] to the config")?;
-    let streams = (tokio::io::stdin(), tokio::io::stdout());
-    Ok(mcp::serve_stdio(tools, principal, limits, streams, shutdown, DRAIN).await?)
+impl Door {
+    async fn http(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Self> {
+        let address = arguments.listen.unwrap_or(plan.listen);
+        if !address.ip().is_loopback() {
+            bail!(
+                "{address} can be reached from other machines, and this version speaks no TLS: listen on 127.0.0.1, behind a proxy that does"
+            );
+        }
+        if plan.tokens.is_empty() {
+            bail!(
+                "nobody can call over HTTP: add a [[auth.token]] (`counterfoil token new` makes one), or use --stdio"
+            );
+        }
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| {
+            format!("cannot listen on {address} (--listen 127.0.0.1:0 takes a free port)")
+        })?;
+        Ok(Self::Http(listener))
+    }
+
+    fn stdio(plan: &Plan) -> anyhow::Result<Self> {
+        let principal = plan.stdio.clone();
+        Ok(Self::Stdio(principal.context("nobody can call over stdio: add [auth.stdio] to the config")?))
+    }
+
+    async fn serve(
+        self,
+        plan: Plan,
+        tools: Arc<dyn Tools>,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let limits = limits(&plan);
+        match self {
+            Door::Http(listener) => {
+                let address = listener.local_addr()?;
+                let entries =
+                    plan.tokens.into_iter().map(|(sha256, principal)| TokenEntry { sha256, principal });
+                let options = http::Options { limits, drain: DRAIN, ..http::Options::default() };
+                let edge = http::Edge::new(tools, Authenticator::new(entries.collect()), options);
+                eprintln!("listening on http://{address}{}", http::MCP_PATH);
+                http::serve(listener, edge, shutdown).await?;
+            }
+            Door::Stdio(principal) => {
+                let streams = (tokio::io::stdin(), tokio::io::stdout());
+                mcp::serve_stdio(tools, principal, limits, streams, shutdown, DRAIN).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn limits(plan: &Plan) -> front::Limits {
@@ -106,22 +123,32 @@ fn limits(plan: &Plan) -> front::Limits {
     front::Limits { body: plan.limits.body, json }
 }
 
-/// Resolves on SIGTERM or SIGINT. Listening begins at once, so that no early signal is lost.
+/// SIGXFSZ of Linux: a file has grown to its limit.
+const FILE_SIZE: i32 = 25;
+
+/// Resolves on SIGTERM, SIGINT, SIGHUP or SIGQUIT. Listening begins at once, so that no early signal is lost.
 fn terminated() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut hang_up, mut quit) = (signal(SignalKind::hangup())?, signal(SignalKind::quit())?);
+    // Heard and not acted on: the write fails as on a full disk, which is answered, instead of ending the process.
+    let file_size = signal(SignalKind::from_raw(FILE_SIZE))?;
     Ok(async move {
+        let _file_size = file_size;
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
+            _ = hang_up.recv() => {}
+            _ = quit.recv() => {}
         }
     })
 }
 
-/// To standard error, `info` unless `RUST_LOG` says otherwise.
+/// To standard error; warnings and errors unless `RUST_LOG` says otherwise.
 fn logging() {
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::level_filters::LevelFilter::WARN.into())
         .from_env_lossy()
         .add_directive(mcp::LOG_DIRECTIVE.parse().unwrap_or_default());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr).init();
 }

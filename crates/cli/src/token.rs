@@ -20,13 +20,13 @@ pub(crate) enum Command {
     )]
     New {
         /// Who calls with it
-        #[arg(long, default_value = "SUBJECT", value_parser = Subject::parse)]
+        #[arg(long, value_parser = Subject::parse)]
         subject: Subject,
         /// The tenant they act in
-        #[arg(long, default_value = "WORKSPACE", value_parser = Workspace::parse)]
+        #[arg(long, value_parser = Workspace::parse)]
         workspace: Workspace,
         /// What they may do; may be given more than once
-        #[arg(long = "scope", value_name = "SCOPE", default_value = "SCOPE", value_parser = Scope::parse)]
+        #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = Scope::parse)]
         scopes: Vec<Scope>,
     },
 }
@@ -37,7 +37,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let token = format!("cf_{secret}");
     let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
     let scopes: Vec<String> = scopes.iter().map(|scope| quoted(scope.as_str())).collect();
-    eprintln!("The token, shown once and stored nowhere:\n\n    {token}\n\nThe stanza for the config:\n");
+    eprintln!(
+        "The token, shown once and stored nowhere:\n\n    {token}\n\nIts stanza for the config goes to standard output."
+    );
     // It begins with an empty line, so that it can be appended to any file.
     say(&format!(
         "\n[[auth.token]]\nsha256    = \"{hash}\"\nsubject   = {}\nworkspace = {}\nscopes    = [{}]\n",

@@ -139,11 +139,13 @@ impl ServerHandler for Mcp {
         mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let front = take_front(&mut context.extensions)?;
-        if context.ct.is_cancelled() && gone_means_cancelled(&front, &context) {
+        let heeded = gone_means_cancelled(&front, &context);
+        let cancelled = if heeded { context.ct.clone() } else { CancellationToken::new() };
+        if cancelled.is_cancelled() {
             return Err(ErrorData::new(ErrorCode::INTERNAL_ERROR, "Cancelled before it was begun.", None));
         }
         let Given { arguments, sources } = front.given.ok_or_else(lost)?;
-        let call = ToolCall { name: request.name.into_owned(), arguments, sources };
+        let call = ToolCall { name: request.name.into_owned(), arguments, sources, cancelled };
         match self.run(front.principal, call).await {
             Ok(Answer::Done { structured, text }) => Ok(result(structured, text, false)),
             Ok(Answer::Refused(refusal)) => {

@@ -224,6 +224,8 @@ fn planned(config: &Config, whole: bool) -> (Option<Plan>, Report) {
     let plan = planner.plan(schema);
     if whole {
         planner.callers();
+        planner.listens();
+        planner.doubt_scopes();
     }
     (plan, report)
 }

@@ -48,14 +48,12 @@ impl Tools for Engine {
                 let busy = if let Job::Read(..) = job { busy.of_read() } else { busy };
                 return Ok(Answer::Refused(busy));
             }
-            let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
-            let done = match job {
-                Job::Write(target) => self.write(target, &principal, &call.sources, arguments).await,
-                Job::Read(tool, read) => self.read(principal, tool, read, arguments).await,
-                Job::Status => self.status(&principal, arguments).await,
-                Job::Void => self.void(&principal, arguments).await,
-            };
-            Ok(done.unwrap_or_else(Answer::Refused))
+            let cancelled = call.cancelled.clone();
+            tokio::select! {
+                done = self.run(job, principal, call) => Ok(done.unwrap_or_else(Answer::Refused)),
+                // Nobody reads the answer. The ledger drops what has not begun, and finishes what has.
+                () = cancelled.cancelled() => Ok(Answer::Refused(Refusal::busy(RETRY_AFTER))),
+            }
         })
     }
 }
@@ -93,6 +91,16 @@ impl Engine {
         self.ledger.close();
     }
 
+    async fn run(&self, job: Job, principal: Arc<Principal>, call: ToolCall) -> Result<Answer, Refusal> {
+        let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
+        match job {
+            Job::Write(target) => self.write(target, &principal, &call.sources, arguments).await,
+            Job::Read(tool, read) => self.read(principal, tool, read, arguments).await,
+            Job::Status => self.status(&principal, arguments).await,
+            Job::Void => self.void(&principal, arguments).await,
+        }
+    }
+
     fn resolve(&self, name: &str) -> Result<Job, UnknownTool> {
         match name {
             wire::OPERATION_STATUS => return Ok(Job::Status),
@@ -102,17 +110,8 @@ impl Engine {
         let (bare, pin) = ToolRevision::split(name).map_err(|_| UnknownTool)?;
         let tool = self.plan.names.get(bare.as_str()).and_then(|at| self.plan.tools.get(*at));
         let tool = Arc::clone(tool.ok_or(UnknownTool)?);
-        let known = |pin: &Revision| match &tool.kind {
-            Kind::Read(read) => read.revision.as_ref() == Some(pin),
-            Kind::Write(write) => {
-                let retired = write.contract.retired.iter().map(|(revision, _)| revision);
-                retired.chain([&write.contract.revision]).any(|revision| revision == pin)
-            }
-        };
-        if pin.as_ref().is_some_and(|pin| !known(pin)) {
-            return Err(UnknownTool);
-        }
         Ok(match &tool.kind {
+            Kind::Read(read) if pin.is_some() && pin != read.revision => return Err(UnknownTool),
             Kind::Read(read) => Job::Read(Arc::clone(&tool), Arc::clone(read)),
             Kind::Write(write) => {
                 let (tool, write) = (Arc::clone(&tool), Arc::clone(write));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use counterfoil_core::json::Value;
 use counterfoil_core::{Principal, Refusal, Sources};
+use tokio_util::sync::CancellationToken;
 
 /// A tool as `tools/list` shows it.
 #[derive(Debug, Clone)]
@@ -46,6 +47,8 @@ pub struct ToolCall {
     pub arguments: Option<Value>,
     /// Where a request id may stand, besides the arguments.
     pub sources: Sources,
+    /// The caller no longer wants it: a call that has not begun never does. One that has begun runs to its end.
+    pub cancelled: CancellationToken,
 }
 
 /// What became of a call.

@@ -236,6 +236,36 @@ impl Planner<'_> {
                 .push(fault.help("`counterfoil token new` makes a token and prints what to write here"));
         }
     }
+
+    /// Without TLS of our own, only this machine may reach the server.
+    pub(super) fn listens(&mut self) {
+        let Some(listen) = self.config.server.listen.as_ref().filter(|listen| !listen.ip().is_loopback())
+        else {
+            return;
+        };
+        let fault = Diagnostic::error("this address can be reached from other machines, and there is no TLS");
+        let help =
+            format!("write `listen = \"127.0.0.1:{}\"`, behind a proxy that speaks TLS", listen.port());
+        self.report.push(fault.at(listen.span.clone(), "").help(help));
+    }
+
+    /// A scope that no tool asks for lets its holder do nothing: most often it is misspelt.
+    pub(super) fn doubt_scopes(&mut self) {
+        let asked: BTreeSet<&str> = self.config.tools.iter().map(|tool| tool.scope.as_str()).collect();
+        let auth = &self.config.auth;
+        let credentials = auth.tokens.iter().map(|token| &token.credentials).chain(&auth.stdio);
+        let held = credentials.flat_map(|credentials| &credentials.scopes);
+        for scope in held.filter(|scope| !asked.contains(scope.as_str())) {
+            let near = |name: &str| strsim::jaro_winkler(name, scope.as_str());
+            let nearest = asked.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+            let help = match nearest {
+                Some(name) if near(name) > 0.8 => format!("did you mean `{name}`?"),
+                Some(_) | None => "remove it, unless a tool to come will ask for it".to_owned(),
+            };
+            let message = format!("no tool asks for the scope `{}`", scope.value);
+            self.report.push(Diagnostic::warning(message).at(scope.span.clone(), "").help(help));
+        }
+    }
 }
 
 /// Warnings.

@@ -37,7 +37,9 @@ impl Question {
         let fault = |pointer: &str, message: &str| {
             Refusal::invalid_arguments(vec![FieldError::new(pointer, message)])
         };
-        let tool = plan.names.get(name).and_then(|at| plan.tools.get(*at)).map(Arc::clone);
+        // A pinned name names the same tool.
+        let bare = name.split_once('.').map_or(name, |(bare, _)| bare);
+        let tool = plan.names.get(bare).and_then(|at| plan.tools.get(*at)).map(Arc::clone);
         let tool = tool.filter(|tool| matches!(tool.kind, Kind::Write(_)));
         let tool = tool.ok_or_else(|| fault("/tool", "is not a tool that takes request ids"))?;
         let operation = RequestId::parse(operation)

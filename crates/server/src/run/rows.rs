@@ -81,8 +81,11 @@ fn utf8<'t>(text: &'t [u8], column: &Column) -> Result<&'t str, Fault> {
 
 /// JSON from a column: read strictly and written canonically, so that every reader sees the same.
 fn document(out: &mut String, text: &[u8], column: &Column) -> Result<(), Fault> {
-    let wrong =
-        |problem: String| Fault::Broken(format!("column `{}` holds no usable JSON: {problem}", column.name));
+    // Most often the caller's own text: the same call would fail for ever.
+    let wrong = |problem: String| {
+        let constraint = format!("column `{}` would hold no usable JSON: {problem}", column.name);
+        Fault::Refused(Refusal::constraint_violated(&constraint))
+    };
     let value =
         json::parse(text, json::Bounds::default()).map_err(|invalid| wrong(invalid.problem.to_string()))?;
     out.push_str(Intent::of_json(&value).map_err(wrong)?.text());

@@ -161,6 +161,9 @@ fn is(stored: &Value, expected: Option<&Argument>) -> bool {
         (Value::Integer(stored), Some(Argument::Integer(expected))) => stored == expected,
         (Value::Real(stored), Some(Argument::Number(expected))) => stored.to_bits() == expected.to_bits(),
         (Value::Text(stored), Some(Argument::Text(expected))) => **stored == **expected,
+        // SQLite compares a number and its text as equal where a column is numeric.
+        (Value::Integer(stored), Some(Argument::Text(expected))) => stored.to_string() == **expected,
+        (Value::Text(stored), Some(Argument::Integer(expected))) => *stored == expected.to_string(),
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a connection the one right way, and the settings every connection shares.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,22 @@ pub(super) struct Source {
 pub(super) struct Handle {
     pub connection: Connection,
     pub deadline: Deadline,
+    /// Which file it is, whatever stands at its path by now.
+    pub file: Option<FileId>,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(_path: &Path) -> Option<FileId> {
+    None
 }
 
 impl Source {
@@ -58,6 +74,11 @@ impl Source {
         Ok(handle)
     }
 
+    /// The file that stands at the path now.
+    pub(super) fn file(&self) -> Option<FileId> {
+        file_id(&self.path)
+    }
+
     fn open(&self, access: OpenFlags) -> Result<Handle, rusqlite::Error> {
         let mut connection =
             Connection::open_with_flags(&self.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -77,7 +98,7 @@ impl Source {
         if let Some(prepare) = &self.prepare {
             prepare(&mut connection)?;
         }
-        Ok(Handle { connection, deadline })
+        Ok(Handle { connection, deadline, file: self.file() })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::{Call, Epoch, Reading, Refusal, Reply, limits};
 use rusqlite::Transaction;
@@ -32,6 +32,8 @@ pub struct Options {
     pub group: usize,
     /// How long to wait for another program's lock before `busy`.
     pub lock_wait: Duration,
+    /// How long a call may wait for the writer before it begins; one that waited longer is refused as `busy`.
+    pub queue_wait: Duration,
     /// How long one statement may run before `busy`.
     pub statement_time: Duration,
     /// Largest result, in bytes.
@@ -49,6 +51,7 @@ impl Default for Options {
             queue: limits::QUEUE,
             group: 256,
             lock_wait: Duration::from_secs(5),
+            queue_wait: Duration::from_secs(10),
             statement_time: Duration::from_secs(5),
             result_limit: limits::RESULT,
             clock: Arc::new(SystemClock),
@@ -67,6 +70,7 @@ struct Inner {
     receipts: Receipts,
     readers: Arc<Readers>,
     queue: Arc<Queue<Box<dyn Work>>>,
+    queue_wait: Duration,
     statement_time: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -79,6 +83,10 @@ impl std::fmt::Debug for Ledger {
 
 /// The way an answer comes back from the writer.
 type Answered<T> = oneshot::Receiver<Result<T, Refusal>>;
+
+/// How long a statement of the first look may run. It runs on the caller's thread, which others need: an access rule
+/// that takes longer is asked by the writer.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// How long a caller is asked to wait when the queue is full.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -112,8 +120,9 @@ impl Ledger {
         };
         let queue = Arc::new(Queue::new(options.queue));
         let thread = start(writer, Arc::clone(&queue), options.group)?;
-        let statement_time = options.statement_time;
-        let inner = Inner { receipts, readers, queue, statement_time, writer: Mutex::new(Some(thread)) };
+        let (queue_wait, statement_time) = (options.queue_wait, options.statement_time);
+        let writer = Mutex::new(Some(thread));
+        let inner = Inner { receipts, readers, queue, queue_wait, statement_time, writer };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -162,7 +171,7 @@ impl Ledger {
     /// else nothing is remembered.
     fn seen(&self, call: &Call, handler: &mut dyn Handler) -> Option<Result<Reply, Refusal>> {
         let receipts = &self.inner.receipts;
-        self.reading(|tx| glance(receipts, tx, call, handler)).unwrap_or(None)
+        self.reading(GLANCE, |tx| glance(receipts, tx, call, handler)).unwrap_or(None)
     }
 
     /// Reads in one transaction that cannot write.
@@ -170,10 +179,14 @@ impl Ledger {
     /// # Errors
     /// What `read` refused, or what the database's error means.
     pub fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> Result<T, Fault>) -> Result<T, Refusal> {
-        self.reading(read).map_err(Fault::into_refusal)
+        self.reading(self.inner.statement_time, read).map_err(Fault::into_refusal)
     }
 
-    fn reading<T>(&self, read: impl FnOnce(&Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn reading<T>(
+        &self,
+        statement_time: Duration,
+        read: impl FnOnce(&Tx<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         if self.inner.readers.in_doubt() {
             // Any work makes the writer open the database again, even work that nobody waits for.
             drop(self.enqueue(true, |_: &Tx<'_>| Ok(())));
@@ -181,7 +194,7 @@ impl Ledger {
         let now = self.inner.receipts.clock.now();
         self.inner.readers.with(|handle| {
             let snapshot = Snapshot::begin(&handle.connection)?;
-            let limit = Some((&handle.deadline, self.inner.statement_time));
+            let limit = Some((&handle.deadline, statement_time));
             let result = guarded(|| read(&Tx::new(&handle.connection, now, limit)));
             drop(snapshot);
             Ok(result)
@@ -216,7 +229,8 @@ impl Ledger {
         F: FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        match self.inner.queue.push(Box::new(Task { alone, work, verdict: None, answer })) {
+        let until = Instant::now() + self.inner.queue_wait;
+        match self.inner.queue.push(Box::new(Task { until, alone, work, verdict: None, answer })) {
             Ok(()) => Ok(answered),
             Err(Rejected::Full | Rejected::Closed) => Err(Refusal::busy(RETRY_AFTER)),
         }

@@ -56,7 +56,12 @@ pub(super) fn insert(
         reading.intent.text(),
         result,
     ));
-    inserted.map(drop).map_err(fault_of_ours)
+    match inserted.map_err(fault_of_ours)? {
+        1 => Ok(()),
+        _ => Err(Fault::Broken(
+            "a receipt was not inserted: a foreign trigger is on the ledger's table".into(),
+        )),
+    }
 }
 
 /// A constraint that refuses a receipt is none of the caller's: other arguments would not help.

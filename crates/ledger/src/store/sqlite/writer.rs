@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::{Epoch, Refusal};
 use tokio::sync::oneshot;
@@ -25,6 +25,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 pub(super) trait Work: Send {
     /// Has the caller gone away? Then work that has not begun never does.
     fn abandoned(&self) -> bool;
+    /// Has it waited longer than it may?
+    fn late(&self) -> bool;
     /// Must it have a transaction of its own?
     fn alone(&self) -> bool;
     /// Does it, anew each time, and keeps the verdict. True if what it wrote is to stay.
@@ -43,6 +45,8 @@ pub(super) enum Fate {
 
 /// Work that is a closure.
 pub(super) struct Task<T, F> {
+    /// When it must have begun.
+    pub until: Instant,
     pub alone: bool,
     pub work: F,
     pub verdict: Option<Result<T, Refusal>>,
@@ -56,6 +60,10 @@ where
 {
     fn abandoned(&self) -> bool {
         self.answer.is_closed()
+    }
+
+    fn late(&self) -> bool {
+        Instant::now() > self.until
     }
 
     fn alone(&self) -> bool {
@@ -117,7 +125,9 @@ impl Writer {
             tracing::warn!(code = refusal.code().as_str(), "the database cannot be opened again yet");
         }
         let begun = group.into_iter().filter(|work| !work.abandoned());
-        let (alone, together): (Group, Group) = begun.partition(|work| work.alone());
+        let (late, begun): (Group, Group) = begun.partition(|work| work.late());
+        settle(late, &Refusal::busy(RETRY_AFTER));
+        let (alone, together): (Group, Group) = begun.into_iter().partition(|work| work.alone());
         self.together(together);
         alone.into_iter().filter(|work| !work.abandoned()).for_each(|work| self.single(work));
     }
@@ -147,6 +157,9 @@ impl Writer {
     }
 
     fn single(&mut self, mut work: Box<dyn Work>) {
+        if work.late() {
+            return work.settle(Fate::Lost(Refusal::busy(RETRY_AFTER)));
+        }
         if let Err(refusal) = self.begin() {
             return work.settle(Fate::Lost(refusal));
         }
@@ -185,6 +198,11 @@ impl Writer {
 
     /// Begins a write transaction, on a database opened anew if it must be.
     fn begin(&mut self) -> Result<(), Refusal> {
+        // A file that was removed or replaced still takes writes, which nobody would find again.
+        if self.handle.as_ref().is_some_and(|handle| handle.file != self.source.file()) {
+            tracing::error!("another file stands where the database was: it is opened anew");
+            self.close();
+        }
         if self.handle.is_none() {
             self.reopen()?;
         }
