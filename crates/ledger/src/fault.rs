@@ -12,6 +12,9 @@ pub enum Fault {
     /// The database said no.
     #[error("the database refused a statement")]
     Database(#[from] rusqlite::Error),
+    /// PostgreSQL said no, or is gone.
+    #[error("the database refused a statement, or is gone")]
+    Postgres(#[from] tokio_postgres::Error),
     /// The program broke a rule of this library.
     #[error("{0}")]
     Misuse(&'static str),
@@ -27,6 +30,7 @@ impl Fault {
         match self {
             Fault::Refused(refusal) => refusal,
             Fault::Database(error) => crate::store::sqlite::refusal_of(&error),
+            Fault::Postgres(error) => crate::store::postgres::refusal_of(&error),
             Fault::Misuse(problem) => internal(problem),
             Fault::Broken(problem) => internal(&problem),
         }
@@ -46,6 +50,35 @@ pub enum OpenError {
     /// The database could not be opened or read.
     #[error("the database cannot be opened")]
     Database(#[from] rusqlite::Error),
+    /// PostgreSQL could not be reached, or refused a statement.
+    #[error("PostgreSQL cannot be reached, or refused a statement")]
+    Postgres(#[from] tokio_postgres::Error),
+    /// The tables are missing or old, and this program was told not to change them.
+    #[error(
+        "the database has schema version {found} of Counterfoil and this program needs {known}: migrate it first, as the role that owns its tables"
+    )]
+    NotMigrated {
+        /// In the database; 0 without tables.
+        found: i64,
+        /// What this program needs.
+        known: i64,
+    },
+    /// Names could not be stored byte for byte.
+    #[error("the database's encoding is {0}: create it with ENCODING 'UTF8'")]
+    Encoding(String),
+    /// A standby cannot write.
+    #[error(
+        "the server is a read-only standby: name the primary, or all hosts with target_session_attrs=read-write"
+    )]
+    Standby,
+    /// The server is older than what this program is made for.
+    #[error("the server is PostgreSQL {major} and {needed} or newer is needed")]
+    TooOld {
+        /// What answered.
+        major: i32,
+        /// What is needed.
+        needed: i32,
+    },
     /// The database was written by a newer program.
     #[error(
         "the database has schema version {found} of Counterfoil and this program knows {known}: start the newer program, or restore a backup from before its migration"

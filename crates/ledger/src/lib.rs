@@ -5,12 +5,17 @@
 //! - [`sqlite::Ledger::begin_tx`]: the caller owns the transaction; a [`sqlite::Permit`] is the only way to a receipt.
 //! - [`sqlite::Ledger::run`]: the paved path. It owns begin, access, look-up, write, receipt, commit and group commit.
 //!
+//! Both also over PostgreSQL, for services that have outgrown one machine: [`postgres::Receipts`] and
+//! [`postgres::Ledger`].
+//!
 //! `examples/library.rs` is a complete small program.
 
 mod clock;
 mod fault;
 mod key;
 mod queue;
+mod record;
+mod rule;
 mod store;
 mod sync;
 
@@ -18,7 +23,10 @@ pub use clock::{Clock, SystemClock};
 pub use counterfoil_core as core;
 pub use fault::{Fault, OpenError};
 pub use key::Key;
-pub use store::sqlite;
+pub use store::{postgres, sqlite};
+
+/// The driver whose connections and transactions the PostgreSQL forms take.
+pub use tokio_postgres;
 
 /// The driver whose connections and transactions the SQLite forms take. Its breaking releases are frequent, and
 /// each is a breaking release of this crate.

@@ -22,6 +22,7 @@ pub mod http;
 pub mod library;
 pub mod pending;
 pub mod people;
+pub mod postgres;
 pub mod server;
 pub mod site;
 pub mod stdio;

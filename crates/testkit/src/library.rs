@@ -62,7 +62,8 @@ pub fn call(who: Who, ask: &Ask) -> Call {
     admit(who, ask).unwrap()
 }
 
-fn integer(intent: &Intent, name: &str) -> i64 {
+/// An integer among the arguments.
+pub(crate) fn integer(intent: &Intent, name: &str) -> i64 {
     match intent.argument(name) {
         Some(Argument::Integer(value)) => *value,
         other => panic!("{name} is {other:?}"),

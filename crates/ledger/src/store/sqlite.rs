@@ -18,11 +18,13 @@ mod writer;
 
 pub(crate) use error::refusal_of;
 
-pub use attempt::{Handler, Rule};
+pub use crate::record::{Filter, Record, State, Void};
+pub use crate::rule::Rule;
+pub use attempt::Handler;
 pub use connection::Prepare;
 pub use contracts::pin_contract;
 pub use ledger::{Ledger, Options};
 pub use look::{look, servable};
-pub use receipts::{Filter, Record, State, Void, find_record, list, void};
+pub use receipts::{find_record, list, void};
 pub use turn::{Permit, Receipts, Turn};
 pub use tx::Tx;

@@ -9,15 +9,7 @@ use super::turn::Receipts;
 use super::tx::Tx;
 use crate::fault::Fault;
 use crate::key::Key;
-
-/// Which question of access is asked.
-#[derive(Debug, Clone, Copy)]
-pub enum Rule<'a> {
-    /// May this caller touch the resource now?
-    Ordinary,
-    /// The same operation has committed, as this reading of the arguments: may this caller see its result now?
-    Replay(&'a Reading),
-}
+use crate::rule::{Rule, same_operation};
 
 /// What a tool does, step by step. A step may run more than once, each time in a transaction that has forgotten
 /// the time before: keep nothing between steps.
@@ -118,12 +110,6 @@ fn judge<'a>(
         Decision::Refuse(refusal) => Ok(Seen::Answered(Err(refusal))),
         Decision::Replay(committed, result) => replay(receipts, tx, call, handler, committed, result),
     }
-}
-
-/// The reading of `call` that this receipt is of, if it is.
-fn same_operation<'a>(receipt: Option<&Receipt>, call: &'a Call) -> Option<&'a Reading> {
-    let Some(Receipt::Committed(committed)) = receipt else { return None };
-    call.under(&committed.revision).filter(|reading| reading.fingerprint == committed.fingerprint)
 }
 
 fn replay<'a>(

@@ -9,7 +9,7 @@ use counterfoil_core::{Call, Epoch, Reading, Refusal, Reply, limits};
 use rusqlite::Transaction;
 use tokio::sync::oneshot;
 
-use super::attempt::{Handler, Rule, attempt, glance, guarded};
+use super::attempt::{Handler, attempt, glance, guarded};
 use super::connection::{Prepare, Source, locked, patiently};
 use super::migrate::migrate;
 use super::readers::{Readers, Snapshot};
@@ -19,6 +19,7 @@ use super::writer::{Task, Work, Writer};
 use crate::clock::{Clock, SystemClock};
 use crate::fault::{Fault, OpenError};
 use crate::queue::{Queue, Rejected, drive};
+use crate::rule::Rule;
 
 /// How a ledger behaves. The defaults are right for most.
 #[derive(Clone)]

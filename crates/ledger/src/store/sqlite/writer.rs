@@ -259,9 +259,15 @@ impl Writer {
 fn unopened(error: OpenError) -> Refusal {
     match error {
         OpenError::Database(error) => refusal_of(&error),
-        OpenError::TooNew { .. } | OpenError::Damaged(_) | OpenError::NoWal(_) | OpenError::Thread(_) => {
-            internal(&error.to_string())
-        }
+        OpenError::TooNew { .. }
+        | OpenError::NotMigrated { .. }
+        | OpenError::Postgres(_)
+        | OpenError::Encoding(_)
+        | OpenError::Standby
+        | OpenError::TooOld { .. }
+        | OpenError::Damaged(_)
+        | OpenError::NoWal(_)
+        | OpenError::Thread(_) => internal(&error.to_string()),
     }
 }
 

@@ -1,0 +1,76 @@
+//! Receipts as an operator sees them, the same of every store.
+
+use counterfoil_core::{Issuer, Receipt, RequestId, Subject, Timestamp, ToolName, Workspace};
+
+/// A receipt as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The tenant.
+    pub workspace: Workspace,
+    /// Who vouches for the subject.
+    pub issuer: Issuer,
+    /// Whose operation.
+    pub subject: Subject,
+    /// The tool's ledger name.
+    pub tool: ToolName,
+    /// Which operation.
+    pub request_id: RequestId,
+    /// When it committed or was voided.
+    pub at: Timestamp,
+    /// What became of it.
+    pub receipt: Receipt,
+    /// The recorded intent, if it is kept.
+    pub intent: Option<Box<str>>,
+}
+
+/// The two states of a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It committed.
+    Committed,
+    /// It never will.
+    Voided,
+}
+
+impl State {
+    /// The word in the database and on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Committed => "committed",
+            State::Voided => "voided",
+        }
+    }
+}
+
+/// Which receipts to list; what is `None` does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Of this workspace.
+    pub workspace: Option<String>,
+    /// Of this subject.
+    pub subject: Option<String>,
+    /// Of this tool, by its ledger name.
+    pub tool: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// Not before.
+    pub since: Option<Timestamp>,
+    /// Before.
+    pub until: Option<Timestamp>,
+    /// Whose request id begins so.
+    pub prefix: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+    /// After so many.
+    pub offset: usize,
+}
+
+/// What became of an attempt to void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Void {
+    /// It is void, now or since earlier.
+    Voided,
+    /// It had committed already.
+    Committed(Timestamp),
+}

@@ -1,0 +1,41 @@
+//! Receipts in PostgreSQL: any number of servers over one database; the unique index and row locks decide.
+//!
+//! [`Receipts`] works in a caller's `tokio_postgres` transaction. [`Ledger`] adds a pool of connections of its own,
+//! retries and commit, and is what most programs open.
+//!
+//! ## Two roles
+//!
+//! [`migrate`] makes and changes the tables and needs a role that may create them. [`Ledger::open`] and
+//! [`Receipts::open`] need none of that once the tables are there. A role that only serves is granted
+//!
+//! ```sql
+//! GRANT USAGE ON SCHEMA public TO app;
+//! GRANT SELECT ON counterfoil_meta TO app;
+//! GRANT SELECT, INSERT ON counterfoil_receipts, counterfoil_contracts TO app;
+//! ```
+//!
+//! and can neither change nor remove a receipt. The tables are found by `search_path`.
+
+mod attempt;
+mod contracts;
+mod error;
+mod ledger;
+mod migrate;
+mod pool;
+mod receipts;
+mod retry;
+mod run;
+mod turn;
+mod tx;
+
+pub(crate) use error::refusal_of;
+
+pub use crate::record::{Filter, Record, State, Void};
+pub use crate::rule::Rule;
+pub use attempt::{Handler, Step};
+pub use contracts::pin_contract;
+pub use ledger::{Ledger, Options};
+pub use migrate::migrate;
+pub use receipts::{find_record, list};
+pub use turn::{Permit, Receipts, Turn, commit};
+pub use tx::Tx;

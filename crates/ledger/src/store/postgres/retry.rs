@@ -1,0 +1,174 @@
+//! What is tried again inside, how often, and what is answered when that was not enough.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use counterfoil_core::{Code, Refusal};
+use deadpool::managed::{Object, Pool, PoolError};
+
+use super::error::{RETRY_AFTER, describe, lost, repeatable};
+use super::pool::Manager;
+use crate::fault::{Fault, internal};
+
+/// Why an attempt gave no answer.
+#[derive(Debug)]
+pub(super) enum Setback {
+    /// The database undid it for its own reasons (40001, 40P01), or a rival was met half-way.
+    Again,
+    /// The connection was lost before COMMIT was sent: nothing was written.
+    Lost,
+    /// COMMIT was sent and its answer did not come.
+    Doubt,
+    /// A statement failed, or a refusal was decided: nothing was written, and a new look decides.
+    Failed(Fault),
+}
+
+impl Setback {
+    /// The answer where nothing is tried again.
+    pub(super) fn into_refusal(self) -> Refusal {
+        match self {
+            Setback::Failed(fault) => fault.into_refusal(),
+            Setback::Again | Setback::Lost => Refusal::busy(RETRY_AFTER),
+            Setback::Doubt => Refusal::outcome_unknown(RETRY_AFTER),
+        }
+    }
+}
+
+impl From<Fault> for Setback {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Postgres(error) if lost(&error) => Setback::Lost,
+            Fault::Postgres(error) if repeatable(&error) => Setback::Again,
+            Fault::Postgres(_)
+            | Fault::Refused(_)
+            | Fault::Database(_)
+            | Fault::Misuse(_)
+            | Fault::Broken(_) => Setback::Failed(fault),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Setback {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Fault::from(error).into()
+    }
+}
+
+impl From<Refusal> for Setback {
+    fn from(refusal: Refusal) -> Self {
+        Setback::Failed(refusal.into())
+    }
+}
+
+/// A boxed future: async closures over a borrowed transaction cannot be spawned today, these can.
+pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Something that is done in one transaction, as often as it takes.
+pub(super) trait Attempt: Send + 'static {
+    type Answer: Send + 'static;
+
+    /// One attempt on a connection. `doubt` is up when an earlier one may have committed.
+    fn once<'a>(
+        &'a mut self,
+        connection: Object<Manager>,
+        doubt: &'a AtomicBool,
+    ) -> Boxed<'a, Result<Self::Answer, Setback>>;
+}
+
+/// The bounds of trying.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Attempts at most, unless an outcome is in doubt.
+    pub(super) tries: u32,
+    /// For all attempts together.
+    pub(super) call_wait: Duration,
+    /// Calls that may wait for a connection.
+    pub(super) queue: usize,
+}
+
+/// Runs `attempt` to an answer on a task of its own: once begun, a call goes on whatever its caller does.
+pub(super) async fn drive<A: Attempt>(
+    pool: Pool<Manager>,
+    bounds: Bounds,
+    attempt: A,
+) -> Result<A::Answer, Refusal> {
+    if pool.status().waiting >= bounds.queue {
+        return Err(Refusal::busy(RETRY_AFTER));
+    }
+    let doubt = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&doubt);
+    let task = tokio::spawn(async move {
+        let trying = try_on(&pool, bounds.tries, attempt, &up);
+        tokio::time::timeout(bounds.call_wait, trying).await
+    });
+    match task.await {
+        Ok(Ok(answer)) => answer,
+        Err(ended) if ended.is_panic() && !doubt.load(Ordering::SeqCst) => {
+            Err(internal("a handler panicked when it was dropped"))
+        }
+        // Out of time, or the runtime is shutting down.
+        Ok(Err(_)) | Err(_) => Err(gave_up(&doubt)),
+    }
+}
+
+async fn try_on<A: Attempt>(
+    pool: &Pool<Manager>,
+    tries: u32,
+    mut attempt: A,
+    doubt: &AtomicBool,
+) -> Result<A::Answer, Refusal> {
+    let mut tried = 0;
+    loop {
+        let setback = match connection(pool).await {
+            Ok(connection) => match attempt.once(connection, doubt).await {
+                Ok(answer) => return Ok(answer),
+                Err(setback) => setback,
+            },
+            Err(setback) => setback,
+        };
+        if let Setback::Failed(fault) = setback {
+            return Err(definite(fault.into_refusal(), doubt));
+        }
+        tried += 1;
+        if tried >= tries && !doubt.load(Ordering::SeqCst) {
+            return Err(Refusal::busy(RETRY_AFTER));
+        }
+        tokio::time::sleep(pause(tried)).await;
+    }
+}
+
+/// "Not now" about a try that may have committed is "unknown".
+fn definite(refusal: Refusal, doubt: &AtomicBool) -> Refusal {
+    let passing = matches!(refusal.code(), Code::Busy | Code::Internal);
+    if passing && doubt.load(Ordering::SeqCst) { Refusal::outcome_unknown(RETRY_AFTER) } else { refusal }
+}
+
+fn gave_up(doubt: &AtomicBool) -> Refusal {
+    if doubt.load(Ordering::SeqCst) {
+        Refusal::outcome_unknown(RETRY_AFTER)
+    } else {
+        Refusal::busy(RETRY_AFTER)
+    }
+}
+
+/// A connection, within the pool's own time limits.
+pub(super) async fn connection(pool: &Pool<Manager>) -> Result<Object<Manager>, Setback> {
+    pool.get().await.map_err(|error| match error {
+        PoolError::Backend(error) => {
+            tracing::warn!(error = describe(&error), "no connection to the database");
+            Setback::Lost
+        }
+        PoolError::Timeout(_) | PoolError::Closed => Setback::Failed(Refusal::busy(RETRY_AFTER).into()),
+        PoolError::NoRuntimeSpecified => Setback::Failed(Fault::Misuse("the pool has no runtime")),
+        PoolError::PostCreateHook(_) => Setback::Lost,
+    })
+}
+
+/// Longer each time, and never the same for two rivals.
+fn pause(tried: u32) -> Duration {
+    let most = (2_u64 << tried.min(8)).min(500);
+    Duration::from_millis(rand::random_range(0..=most))
+}

@@ -1,0 +1,166 @@
+//! What a handler works in: a connection of ours inside a transaction, and one instant.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use counterfoil_core::{Receipt, Timestamp};
+use deadpool::managed::Object;
+use deadpool_postgres::ClientWrapper;
+use futures_util::FutureExt;
+use futures_util::future::{join, join3};
+use tokio_postgres::{Client, Error, Statement};
+
+use super::error::lost;
+use super::pool::Manager;
+use super::receipts::{find, now, prepare_find};
+use super::retry::Setback;
+use crate::fault::Fault;
+use crate::key::Key;
+
+/// For calls. READ COMMITTED whatever the database's default is: each look must see what was committed before it.
+///
+/// Our look-up is planned with sequential scans off and the next line puts them back, so that a plan kept from when
+/// the table was empty never scans it, and the application's own statements are planned as ever.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off";
+const AS_EVER: &str = "SET LOCAL enable_seqscan TO DEFAULT";
+
+/// For reads: one snapshot.
+const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an error. The statement before
+/// it in the same message fails there, and then COMMIT is never reached. It also keeps our own time limit from
+/// cutting short COMMIT's wait for a standby.
+const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
+
+const FENCE: &str = include_str!("sql/fence.sql");
+
+/// A transaction that the ledger owns: it begins it, commits it and rolls it back.
+///
+/// Derefs to the connection, for statements; `BEGIN`, `COMMIT` and `ROLLBACK` are not the handler's to say.
+pub struct Tx {
+    connection: Object<Manager>,
+    now: Timestamp,
+    begun: SystemTime,
+    open: bool,
+}
+
+impl std::fmt::Debug for Tx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Tx {
+    pub(super) fn new(connection: Object<Manager>) -> Self {
+        let never = SystemTime::UNIX_EPOCH;
+        Self { connection, now: Timestamp::from_micros(0), begun: never, open: false }
+    }
+
+    /// Begins, and looks `key` up, in one flush.
+    pub(super) async fn begin(&mut self, key: Key<'_>) -> Result<Option<Receipt>, Fault> {
+        self.open = true;
+        let wrapper = &self.connection.wrapper;
+        prepare_find(wrapper).await?;
+        let (begun, found, restored) =
+            join3(wrapper.batch_execute(BEGIN), find(wrapper, key), wrapper.batch_execute(AS_EVER)).await;
+        begun?;
+        let found = found?;
+        restored?;
+        (self.now, self.begun) = (found.now, found.begun);
+        Ok(found.receipt)
+    }
+
+    /// Begins a read of one snapshot.
+    pub(super) async fn begin_read(&mut self) -> Result<(), Fault> {
+        self.open = true;
+        let wrapper = &self.connection.wrapper;
+        let (begun, now) = join(wrapper.batch_execute(BEGIN_READ), now(wrapper)).await;
+        begun?;
+        self.now = now?;
+        Ok(())
+    }
+
+    /// Begins a write that has no receipt.
+    pub(super) async fn begin_write(&mut self) -> Result<(), Fault> {
+        self.open = true;
+        Ok(self.wrapper().batch_execute(BEGIN).await?)
+    }
+
+    /// The database's clock when this attempt began; the receipt's own instant is that of its insertion, after
+    /// whatever the write had to wait for.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Prepares `sql`, and keeps it for the next calls on the same connection.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
+        self.wrapper().prepare_cached(sql).await
+    }
+
+    pub(super) fn begun(&self) -> SystemTime {
+        self.begun
+    }
+
+    pub(super) fn wrapper(&self) -> &ClientWrapper {
+        &self.connection.wrapper
+    }
+
+    pub(super) fn fenced(&self) -> bool {
+        self.connection.fenced()
+    }
+
+    /// Ends it. ROLLBACK is sent and not waited for: whatever is sent next comes after it.
+    pub(super) fn rollback(&mut self) {
+        let sent = self.connection.wrapper.batch_execute("ROLLBACK").now_or_never();
+        // An answer already can only be that the connection is closed.
+        self.open = matches!(sent, Some(Err(_)));
+    }
+
+    /// Step 12. `doubt` is raised while COMMIT is on its way, and stays so if its answer is lost.
+    pub(super) async fn commit(&mut self, doubt: &AtomicBool) -> Result<(), Setback> {
+        doubt.store(true, Ordering::SeqCst);
+        let answer = self.connection.wrapper.batch_execute(COMMIT).await;
+        if self.connection.unreplicated() || answer.as_ref().is_err_and(lost) {
+            return Err(Setback::Doubt);
+        }
+        // A definite answer, also about older tries: what was inserted here had waited for theirs.
+        doubt.store(false, Ordering::SeqCst);
+        answer?;
+        self.open = false;
+        self.connection.fence();
+        Ok(())
+    }
+
+    /// Makes sure that what was seen here is as durable as a commit, and ends.
+    pub(super) async fn fence(&mut self, doubt: &AtomicBool) -> Result<(), Setback> {
+        let before = doubt.load(Ordering::SeqCst);
+        self.wrapper().batch_execute(FENCE).await?;
+        let fenced = self.commit(doubt).await;
+        if fenced.is_err() {
+            doubt.fetch_or(before, Ordering::SeqCst);
+        }
+        fenced
+    }
+}
+
+/// Left open, by a panic or a time limit: nobody can say what is still running on it.
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if self.open {
+            self.connection.sever();
+        }
+    }
+}
+
+impl Deref for Tx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.wrapper()
+    }
+}
