@@ -155,7 +155,7 @@ impl RequestId {
     /// Lower-case hyphenated UUID of any version: the only form under `request_ids = "uuid"`.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
-        uuid_digits(&self.0).is_some() && !self.0.bytes().any(|b| b.is_ascii_uppercase())
+        uuid(&self.0) && !self.0.bytes().any(|b| b.is_ascii_uppercase())
     }
 
     /// When the id says it was made: a UUIDv7 (RFC 9562), or an upper-case ULID dated 2020 or later.
@@ -166,25 +166,22 @@ impl RequestId {
     }
 }
 
-/// The 32 hexadecimal digits of a hyphenated UUID.
-fn uuid_digits(text: &str) -> Option<String> {
-    let hyphens = [8, 13, 18, 23];
-    let shaped = text.len() == 36
-        && text.bytes().enumerate().all(
-            |(i, b)| {
-                if hyphens.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() }
-            },
-        );
-    shaped.then(|| text.replace('-', ""))
+/// Is it a hyphenated UUID?
+fn uuid(text: &str) -> bool {
+    let fits = |(at, byte): (usize, u8)| {
+        if matches!(at, 8 | 13 | 18 | 23) { byte == b'-' } else { byte.is_ascii_hexdigit() }
+    };
+    text.len() == 36 && text.bytes().enumerate().all(fits)
 }
 
+/// The first 48 bits, which a hyphen parts.
 fn uuid_v7_millis(text: &str) -> Option<u64> {
-    let digits = uuid_digits(text)?;
-    let (version, variant) = (digits.as_bytes()[12], digits.as_bytes()[16].to_ascii_lowercase());
-    if version != b'7' || !matches!(variant, b'8' | b'9' | b'a' | b'b') {
+    let (version, variant) = (text.as_bytes().get(14)?, text.as_bytes().get(19)?);
+    if !uuid(text) || *version != b'7' || !matches!(variant, b'8' | b'9' | b'a' | b'b' | b'A' | b'B') {
         return None;
     }
-    u64::from_str_radix(&digits[..12], 16).ok()
+    let bits = |at: std::ops::Range<usize>| u64::from_str_radix(&text[at], 16).ok();
+    Some(bits(0..8)? << 16 | bits(9..13)?)
 }
 
 /// 2020-01-01: ULIDs were not in use before; what looks like an older one is some other id.

@@ -16,7 +16,7 @@ pub(super) fn intent(root: &Node, value: &Value) -> Result<Intent, Vec<FieldErro
 
 /// Reads a value that no schema types.
 pub(super) fn untyped(value: &Value) -> Result<Intent, Vec<FieldError>> {
-    let mut pass = Pass::default();
+    let mut pass = Pass::new();
     pass.free(value);
     Ok(Intent::new(bounded(pass.finish()?)?, Vec::new()))
 }
@@ -30,10 +30,13 @@ fn bounded(text: String) -> Result<String, Vec<FieldError>> {
 
 /// Writes one value that must fit `node`.
 pub(super) fn canonical(node: &Node, value: &Value) -> Result<String, Vec<FieldError>> {
-    let mut pass = Pass::default();
+    let mut pass = Pass::new();
     pass.node(node, value);
     pass.finish()
 }
+
+/// Room for the canonical text of most calls.
+const USUAL: usize = 256;
 
 /// The state of one pass: what is written so far, where we are, what is wrong.
 #[derive(Default)]
@@ -44,6 +47,10 @@ struct Pass {
 }
 
 impl Pass {
+    fn new() -> Self {
+        Self { out: String::with_capacity(USUAL), ..Self::default() }
+    }
+
     fn finish(self) -> Result<String, Vec<FieldError>> {
         if self.errors.is_empty() { Ok(self.out) } else { Err(self.errors) }
     }
