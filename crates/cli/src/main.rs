@@ -1,5 +1,6 @@
 //! The `counterfoil` command: argument parsing and wiring only.
 
+mod address;
 mod call;
 mod check;
 mod demo;
@@ -34,7 +35,7 @@ struct Arguments {
 enum Command {
     /// Serve the tools of a config over MCP
     #[command(
-        after_help = "Examples:\n  counterfoil serve counterfoil.toml\n  counterfoil serve counterfoil.toml --listen 127.0.0.1:9000\n  counterfoil serve counterfoil.toml --stdio\n\nExit codes: 0 shut down cleanly, 1 the config has errors, 2 wrong arguments, 3 could not serve."
+        after_help = "Examples:\n  counterfoil serve counterfoil.toml\n  counterfoil serve counterfoil.toml --listen 127.0.0.1:9000\n  counterfoil serve counterfoil.toml --stdio\n\nThe log goes to standard error. RUST_LOG says how much of it [default: info], as RUST_LOG=warn or RUST_LOG=counterfoil_server=debug.\n\nExit codes: 0 shut down cleanly, 1 the config has errors, 2 wrong arguments, 3 could not serve."
     )]
     Serve(serve::Arguments),
     /// Hold a config against its database and show all that is wrong with it

@@ -22,17 +22,20 @@ const NOT_FOUND: u8 = 1;
 pub(crate) enum Command {
     /// List operations, newest first: a table on a terminal, JSON Lines in a pipe
     #[command(
-        after_help = "Example:\n  counterfoil receipts list counterfoil.toml --tool set_interval --since 2026-11-01T00:00:00Z"
+        after_help = "Example:\n  counterfoil receipts list counterfoil.toml --tool set_interval --since 2026-11-30"
     )]
     List {
         /// The config, or the SQLite file itself
         place: PathBuf,
         #[command(flatten)]
         which: Which,
-        /// At most so many
+        /// Only receipts whose request id begins so
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// Show at most so many
         #[arg(long, default_value_t = 100, value_parser = limit)]
         limit: usize,
-        /// After so many
+        /// Leave out so many of the newest
         #[arg(long, default_value_t = 0)]
         offset: usize,
     },
@@ -53,31 +56,28 @@ pub(crate) enum Command {
 /// Which receipts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// Of this workspace
+    /// Only receipts of this workspace
     #[arg(long)]
     workspace: Option<String>,
-    /// Of this subject
+    /// Only receipts of this subject
     #[arg(long)]
     subject: Option<String>,
-    /// Of this tool; with a database instead of a config, by the oldest name it has had
+    /// Only receipts of this tool; with a database instead of a config, by the oldest name it has had
     #[arg(long)]
     tool: Option<String>,
-    /// In this state
+    /// Only receipts in this state
     #[arg(long, value_parser = ["committed", "voided"])]
     state: Option<String>,
-    /// Not before this instant (RFC 3339)
-    #[arg(long, value_parser = Timestamp::parse)]
+    /// Only receipts of this instant and later: a date (midnight UTC), or as 2026-11-30T14:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = instant)]
     since: Option<Timestamp>,
-    /// Before this instant (RFC 3339)
-    #[arg(long, value_parser = Timestamp::parse)]
+    /// Only receipts before this instant, written in the same way
+    #[arg(long, value_name = "TIME", value_parser = instant)]
     until: Option<Timestamp>,
-    /// Whose request id begins so
-    #[arg(long, value_name = "TEXT")]
-    prefix: Option<String>,
 }
 
 impl Which {
-    fn filter(&self, limit: usize, offset: usize) -> Filter {
+    fn filter(&self, prefix: Option<&str>, limit: usize, offset: usize) -> Filter {
         let state = self.state.as_deref().map(|state| match state {
             "voided" => State::Voided,
             _ => State::Committed,
@@ -89,11 +89,18 @@ impl Which {
             state,
             since: self.since,
             until: self.until,
-            prefix: self.prefix.clone(),
+            prefix: prefix.map(str::to_owned),
             limit,
             offset,
         }
     }
+}
+
+/// An instant in RFC 3339, or a date, which is its midnight in UTC.
+fn instant(text: &str) -> Result<Timestamp, String> {
+    let of_a_date = || Timestamp::parse(&format!("{text}T00:00:00Z"));
+    let wanted = "write a date, as 2026-11-30 (midnight UTC), or an instant, as 2026-11-30T14:00:00Z";
+    Timestamp::parse(text).or_else(|_| of_a_date()).map_err(|_| wanted.to_owned())
 }
 
 fn limit(text: &str) -> Result<usize, String> {
@@ -103,9 +110,10 @@ fn limit(text: &str) -> Result<usize, String> {
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::List { place, which, limit, offset } => {
+        Command::List { place, which, prefix, limit, offset } => {
             // One more than is shown tells whether more follow.
-            let mut records = read(place, which.filter(limit.saturating_add(1), *offset))?;
+            let filter = which.filter(prefix.as_deref(), limit.saturating_add(1), *offset);
+            let mut records = read(place, filter)?;
             let more = records.len() > *limit;
             records.truncate(*limit);
             if std::io::stdout().is_terminal() { table(&records) } else { lines(&records) }?;
@@ -189,7 +197,7 @@ fn lines(records: &[Record]) -> anyhow::Result<()> {
 }
 
 fn show(place: &Path, request_id: &str, which: &Which) -> anyhow::Result<ExitCode> {
-    let filter = Filter { prefix: Some(request_id.to_owned()), ..which.filter(usize::MAX, 0) };
+    let filter = which.filter(Some(request_id), usize::MAX, 0);
     let records: Vec<Record> =
         read(place, filter)?.into_iter().filter(|record| record.request_id.as_str() == request_id).collect();
     if records.is_empty() {

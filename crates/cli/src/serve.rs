@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// The config
     config: PathBuf,
     /// Where to listen; port 0 takes a free one [default: the config's, else 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "stdio", value_parser = crate::address::address)]
     listen: Option<SocketAddr>,
     /// Speak over standard input and output, as the principal of [auth.stdio]
     #[arg(long)]

@@ -6,7 +6,8 @@
 mod client;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -38,10 +39,13 @@ fn blocks_of<'p>(page: &'p str, info: &str) -> Vec<&'p str> {
 
 /// Times and epochs differ from run to run, and nothing else does.
 fn normalised(value: &Value) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap();
+    settled(&serde_json::to_string_pretty(value).unwrap())
+}
+
+fn settled(text: &str) -> String {
     let time = Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z").unwrap();
     let epoch = Regex::new(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").unwrap();
-    epoch.replace_all(&time.replace_all(&text, "TIME"), "EPOCH").into_owned()
+    epoch.replace_all(&time.replace_all(text, "TIME"), "EPOCH").into_owned()
 }
 
 fn json(text: &str) -> Value {
@@ -58,9 +62,31 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
+/// A served config: the process, and where it listens.
+struct Served(Child, SocketAddr);
+
+impl Served {
+    fn of(folder: &Path, config: &str) -> Self {
+        let serve = ["serve", config, "--listen", "127.0.0.1:0"];
+        let mut process = counterfoil(folder).args(serve).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line =
+            lines.find_map(|line| line.strip_prefix("listening on http://").map(str::to_owned)).unwrap();
+        let address = line.split('/').next().unwrap().parse().unwrap();
+        Self(process, address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 /// A server of the example, in a folder of its own.
 struct Server {
-    process: Child,
+    served: Served,
     alice: Client,
     folder: TempDir,
 }
@@ -72,26 +98,15 @@ impl Server {
         for file in ["counterfoil.toml", "schema.sql"] {
             std::fs::copy(example.join(file), folder.path().join(file)).unwrap();
         }
-        let serve = ["serve", "counterfoil.toml", "--listen", "127.0.0.1:0"];
-        let mut process = counterfoil(folder.path()).args(serve).stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on http://").unwrap().split('/').next().unwrap();
-        let alice = Client::alice(address.parse().unwrap());
-        Self { process, alice, folder }
+        let served = Served::of(folder.path(), "counterfoil.toml");
+        let alice = Client::alice(served.1);
+        Self { served, alice, folder }
     }
 
     /// Sends the params of a `tools/call`.
     fn check(&self, call: &Value, answer: &str) {
         let got = self.alice.call(call["name"].as_str().unwrap(), &call["arguments"]).unwrap().unwrap();
         assert_eq!(normalised(&got.value), normalised(&json(answer)), "{call}");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
     }
 }
 
@@ -105,14 +120,33 @@ fn the_wire_is_as_its_page_says() {
     }
 }
 
+/// The body of the README's curl of that number, from 1.
+fn body(number: usize) -> &'static str {
+    README.split("-d '").nth(number).unwrap().split('\'').next().unwrap()
+}
+
 #[test]
 fn the_readme_is_what_happens() {
     let server = Server::start();
     assert!(README.contains(&format!("curl -s http://{}/mcp", bounds::DEFAULT_LISTEN)));
-    let body = README.split("-d '").nth(1).unwrap().split('\'').next().unwrap();
     for answer in blocks_of(README, "json answer") {
-        server.check(&json(body)["params"], answer);
+        server.check(&json(body(1))["params"], answer);
+        assert_eq!(normalised(&json(answer)), settled(answer), "not as jq writes it");
     }
+    let url = format!("http://{}/mcp", server.served.1);
+    let call = README.lines().find_map(|line| line.strip_prefix("counterfoil call ")).unwrap();
+    let call = call.replace(&format!("http://{}/mcp", bounds::DEFAULT_LISTEN), &url);
+    let shell = |command: &str, line: &str| {
+        let mut run = counterfoil(server.folder.path());
+        run.env("ALICE", "alice-local-token").env("XDG_STATE_HOME", server.folder.path());
+        let output =
+            run.args(command.split(' ')).args(line.split(' ').filter(|word| !word.is_empty())).output();
+        assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+        json(std::str::from_utf8(&output.unwrap().stdout).unwrap())
+    };
+    let done = shell("call", &call);
+    assert_eq!(done["result"]["interval_minutes"], 30, "{done}");
+    assert_eq!(shell("journal list", "")["request_id"], done["request_id"]);
     let show = ["receipts", "show", "counterfoil.toml", "edit-42"];
     let shown = printed(counterfoil(server.folder.path()).args(show));
     assert_eq!(normalised(&json(&shown)), normalised(&json(blocks_of(README, "json receipt")[0])));
@@ -124,6 +158,21 @@ fn the_readme_is_what_happens() {
     }
 }
 
+/// Sends what curl sends, and gives the whole answer back.
+fn curl(address: SocketAddr, token: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+         Accept: */*\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn ones_own_table_is_served_as_the_readme_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,7 +181,10 @@ fn ones_own_table_is_served_as_the_readme_says() {
     connection.execute_batch(blocks_of(README, "sql table")[0]).unwrap();
     let token = README.lines().find_map(|line| line.strip_prefix("counterfoil token new ")).unwrap();
     let token = token.strip_suffix(" >> shop.toml").unwrap();
-    let stanza = printed(counterfoil(folder.path()).args(["token", "new"]).args(token.split(' ')));
+    let made = counterfoil(folder.path()).args(["token", "new"]).args(token.split(' ')).output().unwrap();
+    let stanza = String::from_utf8(made.stdout).unwrap();
+    let shown = String::from_utf8(made.stderr).unwrap();
+    let secret = shown.lines().find(|line| line.trim().starts_with("cf_")).unwrap().trim();
     let written = format!("{}\n{stanza}", blocks_of(README, "toml shop")[0]);
     let check = |text: &str| {
         std::fs::write(&config, text).unwrap();
@@ -145,6 +197,11 @@ fn ones_own_table_is_served_as_the_readme_says() {
     assert_eq!(check(&written), "shop.toml: nothing wrong");
     let misspelt = written.replace("= :price_cents,", "= :price_cent,");
     assert_eq!(check(&misspelt), blocks_of(README, "text mistake")[0]);
+    assert_eq!(check(&written), "shop.toml: nothing wrong");
+    let served = Served::of(folder.path(), "shop.toml");
+    let answer = curl(served.1, secret, body(2));
+    let price = blocks_of(README, "json price")[0];
+    assert_eq!(normalised(&client::read(&answer).unwrap().value), settled(price));
 }
 
 /// A config with one line in one section.

@@ -95,6 +95,9 @@ fn every_filter_filters() {
         (&["--since", "2026-10-26T07:33:24Z"], &["NOTE team-c", "void-1 team-b", "note_1 team-b"]),
         (&["--until", "2026-10-26T07:33:22Z"], &all[5..]),
         (&["--since", "2026-10-26T09:33:22+02:00", "--until", "2026-10-26T07:33:23.000001Z"], &all[3..5]),
+        (&["--since", "2026-10-26", "--until", "2026-10-27"], &all),
+        (&["--since", "2026-10-27"], &[]),
+        (&["--until", "2026-10-26"], &[]),
         (&["--prefix", "edit-1"], &all[3..]),
         (&["--prefix", "note_"], &all[2..3]),
         (&["--prefix", "note%"], &[]),
@@ -175,7 +178,8 @@ fn wrong_filters_are_wrong_arguments() {
         ("--state", "lost"),
         ("--since", "yesterday"),
         ("--until", "2026-13-01T00:00:00Z"),
-        ("--since", "2026-11-01"),
+        ("--since", "2026-11-31"),
+        ("--until", "2026-11-30T14:00"),
         ("--limit", "0"),
         ("--limit", "-1"),
         ("--limit", "many"),
@@ -186,7 +190,11 @@ fn wrong_filters_are_wrong_arguments() {
         let err = text(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{option} {value}: {err}");
         assert!(err.contains(option.trim_start_matches('-')), "{option} {value}: {err}");
+        let instant = ["--since", "--until"].contains(&option);
+        assert_eq!(err.contains("write a date, as 2026-11-30"), instant, "{option} {value}: {err}");
     }
+    let output = run(folder.path(), &["receipts", "show", "data.db", "edit-1", "--prefix=e"]);
+    assert_eq!(output.status.code(), Some(2), "one id has no prefix: {output:?}");
 }
 
 #[test]

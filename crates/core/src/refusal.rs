@@ -75,7 +75,7 @@ pub enum Operation {
 }
 
 impl Code {
-    /// Every code, in the order of the design's table.
+    /// Every code, in the order of the table in `docs/errors/README.md`.
     pub const ALL: [Code; 17] = [
         Code::Forbidden,
         Code::RequestIdRequired,

@@ -1,12 +1,16 @@
 //! Receipts in your own database transaction: tool calls that are safe to retry.
 //!
-//! Two forms, for services with handlers of their own:
+//! Three forms, for services with handlers of their own:
 //!
-//! - [`sqlite::Ledger::begin_tx`]: the caller owns the transaction; a [`sqlite::Permit`] is the only way to a receipt.
-//! - [`sqlite::Ledger::run`]: the paved path. It owns begin, access, look-up, write, receipt, commit and group commit.
+//! - Closures, [`sqlite::Ledger::run`]: the paved path. It owns begin, access, look-up, write, receipt, commit and group
+//!   commit.
+//! - A handler, [`sqlite::Ledger::perform`]: the same path, where a [`sqlite::Handler`] has each step as a method, and
+//!   may also show the row as it is now, or ask a rule of its own on a replay.
+//! - `_tx`, [`sqlite::Ledger::begin_tx`]: the caller owns the transaction; a [`sqlite::Permit`] is the only way to a
+//!   receipt.
 //!
-//! Both also over PostgreSQL, for services that have outgrown one machine: [`postgres::Receipts`] and
-//! [`postgres::Ledger`].
+//! All three also over PostgreSQL, for services that have outgrown one machine: [`postgres::Ledger::run`],
+//! [`postgres::Ledger::perform`] and [`postgres::Receipts::begin_tx`].
 //!
 //! `examples/library.rs` is a complete small program.
 

@@ -231,7 +231,7 @@ fn maybe<'t, T>(
     }
 }
 
-/// The answer to what the design holds and this version does not.
+/// The answer to what a later version will serve and this one does not.
 fn unsupported(node: &Node<'_>, what: &str, instead: &str) -> Diagnostic {
     Diagnostic::error(format!("{what} is not supported by this version"))
         .at(node.key.clone(), "")
