@@ -196,3 +196,27 @@ fn servers_started_at_once_on_a_fresh_file_share_it() {
         assert_eq!(site.database.receipts(), 1);
     }
 }
+
+#[test]
+fn a_server_that_will_not_serve_leaves_the_database_alone() {
+    let nobody = EXAMPLE.split("[auth.stdio]").next().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cases = [
+        (EXAMPLE, vec!["--listen", "0.0.0.0:0"]),
+        (EXAMPLE, vec!["--listen", &taken]),
+        (nobody, vec!["--stdio"]),
+    ];
+    for (config, options) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("counterfoil.toml"), config).unwrap();
+        std::fs::write(folder.path().join("schema.sql"), EXAMPLE_SCHEMA).unwrap();
+        let mut command = std::process::Command::new(PROGRAM);
+        let output = command.arg("serve").arg("counterfoil.toml").args(&options).current_dir(folder.path());
+        let output = output.output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{options:?}: {output:?}");
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{options:?}: {left:?}");
+    }
+}

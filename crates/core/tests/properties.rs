@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail by panic")]
 
 use counterfoil_core::json::{self, Bounds};
-use counterfoil_core::{Intent, Schema};
+use counterfoil_core::{FieldError, Intent, Schema};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -265,6 +265,9 @@ proptest! {
         let schema = shape.schema();
         let oracle = jsonschema::validator_for(&schema).unwrap();
         let got = compiled(&shape).read(&ours(&value));
+        // A whole double such as 1e21, generated as a misfit, is an integer to the oracle and too large to us.
+        let large = |faults: &Vec<FieldError>| faults.iter().any(|fault| fault.message == "must fit in 64 bits");
+        prop_assume!(!got.as_ref().is_err_and(large));
         prop_assert_eq!(got.is_ok(), oracle.is_valid(&value), "{:?}\n{}\n{}", got, schema, value);
     }
 

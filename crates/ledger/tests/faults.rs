@@ -372,6 +372,19 @@ fn another_history_in_the_file_s_place_is_not_written() {
     assert_eq!((database.row(1).unwrap().version, database.receipts()), (1, 0));
 }
 
+#[test]
+fn a_file_that_is_gone_takes_no_writes() {
+    let database = Database::fresh();
+    let ledger = open(&database, Options::default());
+    assert!(!perform(&ledger, &edit_42()).done().replayed);
+    std::fs::remove_file(database.path()).unwrap();
+    for _ in 0..2 {
+        let refused = perform(&ledger, &set_interval("edit-43", 2, 1, 30)).refused();
+        assert_eq!((refused.code.as_str(), refused.operation.as_deref()), ("internal", Some("unknown")));
+    }
+    assert!(!database.path().exists(), "nothing was made in its place");
+}
+
 // ---- C10: void ----------------------------------------------------------------------------------------------------
 
 fn void_operation(ledger: &Ledger, request_id: &str) -> Void {

@@ -465,3 +465,62 @@ fn futures_are_send_and_the_last_clone_may_go_anywhere() {
     assert!(!reply.unwrap().unwrap().replayed);
     assert_eq!(database.receipts(), 1);
 }
+
+/// Waits for the clock to pass an instant, and for nothing else.
+fn until(instant: Instant) {
+    while Instant::now() <= instant {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_call_that_waited_too_long_is_refused_unbegun() {
+    let queue_wait = Duration::from_millis(30);
+    let counted = Counted::open(Options { queue_wait, ..Options::default() });
+    let hold = counted.hold();
+    let (late, writes) = counted.good("late", 1);
+    until(Instant::now() + queue_wait);
+    hold.release();
+    let refused = Answer::from(late.finish()).refused();
+    assert_eq!((refused.code.as_str(), refused.operation.as_deref()), ("busy", Some("unknown")));
+    assert_eq!((writes.load(Ordering::SeqCst), counted.database.receipts()), (0, 0));
+    let (again, _) = counted.good("late", 1);
+    assert!(!Answer::from(again.finish()).done().replayed);
+}
+
+/// An access rule that takes its time, and tells on which thread it came to an end.
+struct Slow {
+    inner: SetInterval,
+    ended: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl Handler for Slow {
+    fn access(&mut self, tx: &Tx<'_>, rule: Rule<'_>) -> Result<bool, Fault> {
+        let count = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5000000) \
+                     SELECT count(*) FROM n";
+        tx.query_row(count, [], |row| row.get::<_, i64>(0))?;
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        self.ended.lock().unwrap().push(thread);
+        self.inner.access(tx, rule)
+    }
+
+    fn write(&mut self, tx: &Tx<'_>, reading: &Reading) -> Result<Box<str>, Fault> {
+        self.inner.write(tx, reading)
+    }
+}
+
+#[test]
+fn a_slow_access_rule_stalls_nobody_else() {
+    let statement_time = Duration::from_secs(120);
+    let queue_wait = Duration::from_secs(120);
+    let counted = Counted::open(Options { statement_time, queue_wait, ..Options::default() });
+    let (first, _) = counted.good("edit", 1);
+    first.finish().unwrap();
+    let ended = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let ask = set_interval("edit", 1, 1, 30);
+    let handler = Slow { inner: SetInterval::new(call(Who::Alice, &ask)), ended: Arc::clone(&ended) };
+    let replayed = Answer::from(counted.queue(handler, Who::Alice, &ask).finish()).done().replayed;
+    // On the caller's thread it was cut short; where it may take its time it came to an end.
+    assert!(replayed);
+    assert_eq!(*ended.lock().unwrap(), ["counterfoil-writer"]);
+}

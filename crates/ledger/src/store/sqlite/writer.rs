@@ -139,6 +139,8 @@ impl Writer {
         if let Err(refusal) = self.begin() {
             return settle(group, &refusal);
         }
+        // Another program's lock may have kept the group waiting.
+        group.retain(|work| !work.abandoned());
         if !group.iter_mut().all(|work| self.in_savepoint(work.as_mut())) {
             return self.one_by_one(group);
         }
@@ -162,6 +164,9 @@ impl Writer {
         }
         if let Err(refusal) = self.begin() {
             return work.settle(Fate::Lost(refusal));
+        }
+        if work.abandoned() {
+            return self.roll_back();
         }
         let keep = self.run(work.as_mut());
         let fate = match (keep, self.in_transaction()) {
