@@ -19,7 +19,8 @@ async fn engine(folder: &std::path::Path) -> (Arc<Engine>, Arc<Principal>) {
     std::fs::write(folder.join("schema.sql"), SCHEMA).unwrap();
     let config = config::parse(&folder.join("counterfoil.toml").to_string_lossy(), CONFIG).unwrap();
     let (plan, report) = plan::plan(&config);
-    let plan = plan.unwrap_or_else(|| std::panic::panic_any(report.plain()));
+    assert!(report.is_empty(), "{report}");
+    let plan = plan.unwrap();
     let alice = plan.stdio.clone().unwrap();
     (Arc::new(Engine::start(plan).await.unwrap()), alice)
 }
