@@ -475,7 +475,8 @@ fn until(instant: Instant) {
 
 #[test]
 fn a_call_that_waited_too_long_is_refused_unbegun() {
-    let queue_wait = Duration::from_millis(30);
+    // Long enough that the holder surely begins in time.
+    let queue_wait = Duration::from_secs(2);
     let counted = Counted::open(Options { queue_wait, ..Options::default() });
     let hold = counted.hold();
     let (late, writes) = counted.good("late", 1);
