@@ -525,3 +525,25 @@ fn a_slow_access_rule_stalls_nobody_else() {
     assert!(replayed);
     assert_eq!(*ended.lock().unwrap(), ["counterfoil-writer"]);
 }
+
+#[test]
+fn a_neighbour_whose_caller_goes_before_its_savepoint_never_begins() {
+    let counted = Counted::open(Options::default());
+    let hold = counted.hold();
+    let second = Arc::new(std::sync::Mutex::new(None));
+    let leaves = Arc::clone(&second);
+    let ledger = counted.ledger.clone();
+    // The first of the group makes the caller of the second go.
+    let first = Pending::start(async move {
+        let work = move |_: &Tx<'_>| {
+            drop(leaves.lock().unwrap().take());
+            Ok(())
+        };
+        ledger.write(work).await
+    });
+    let (pending, writes) = counted.good("goes", 1);
+    *second.lock().unwrap() = Some(pending);
+    hold.release();
+    first.finish().unwrap();
+    assert_eq!((writes.load(Ordering::SeqCst), counted.database.receipts()), (0, 0));
+}

@@ -76,6 +76,9 @@ where
     }
 
     fn settle(self: Box<Self>, fate: Fate) {
+        if self.abandoned() {
+            return;
+        }
         let answer = match (fate, self.verdict) {
             (Fate::Lost(refusal), _) => Err(refusal),
             (Fate::Judged, Some(verdict)) => verdict,
@@ -139,8 +142,6 @@ impl Writer {
         if let Err(refusal) = self.begin() {
             return settle(group, &refusal);
         }
-        // Another program's lock may have kept the group waiting.
-        group.retain(|work| !work.abandoned());
         if !group.iter_mut().all(|work| self.in_savepoint(work.as_mut())) {
             return self.one_by_one(group);
         }
@@ -184,6 +185,10 @@ impl Writer {
     /// False if the transaction is no longer there: an error inside it may have ended it
     /// (`ON CONFLICT ROLLBACK`, `RAISE(ROLLBACK)`, an interrupt), and a savepoint now would commit by itself.
     fn in_savepoint(&self, work: &mut dyn Work) -> bool {
+        // Its caller may have gone while the group waited or ran: it has not begun yet.
+        if work.abandoned() {
+            return true;
+        }
         if self.say(OPEN).is_err() {
             return false;
         }
