@@ -74,3 +74,14 @@ pub enum Void {
     /// It had committed already.
     Committed(Timestamp),
 }
+
+/// Whose results and intents are to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whose {
+    /// The person.
+    pub subject: String,
+    /// In this workspace alone, if it is said.
+    pub workspace: Option<String>,
+    /// As this issuer names people, if it is said.
+    pub issuer: Option<String>,
+}

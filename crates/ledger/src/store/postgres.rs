@@ -14,7 +14,16 @@
 //! GRANT SELECT, INSERT ON counterfoil_receipts, counterfoil_contracts TO app;
 //! ```
 //!
-//! and can neither change nor remove a receipt. The tables are found by `search_path`.
+//! and can neither change nor remove a receipt. For a role that also removes what is overdue ([`crate::removal`]), and
+//! begins a new epoch when it finds that recent history is missing:
+//!
+//! ```sql
+//! GRANT UPDATE, DELETE ON counterfoil_receipts TO app;
+//! GRANT UPDATE ON counterfoil_meta TO app;
+//! GRANT SELECT, INSERT ON counterfoil_epochs TO app;
+//! ```
+//!
+//! The tables are found by `search_path`.
 
 mod attempt;
 mod contracts;
@@ -23,6 +32,7 @@ mod ledger;
 mod migrate;
 mod pool;
 mod receipts;
+mod removal;
 mod retry;
 mod run;
 mod turn;
@@ -30,7 +40,7 @@ mod tx;
 
 pub(crate) use error::refusal_of;
 
-pub use crate::record::{Filter, Record, State, Void};
+pub use crate::record::{Filter, Record, State, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
 pub use contracts::pin_contract;

@@ -200,7 +200,7 @@ impl Ledger {
         attempt.await.map_err(Setback::into_refusal)
     }
 
-    async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
+    pub(super) async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
         drive(self.pool.clone(), self.bounds, attempt).await
     }
 

@@ -193,7 +193,7 @@ fn newer() -> Fault {
 }
 
 /// Whole microseconds both here and there, so nothing is lost either way.
-fn timestamp(at: SystemTime) -> Timestamp {
+pub(super) fn timestamp(at: SystemTime) -> Timestamp {
     let micros = |of: Duration| i64::try_from(of.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(match at.duration_since(UNIX_EPOCH) {
         Ok(since) => micros(since),
@@ -201,7 +201,7 @@ fn timestamp(at: SystemTime) -> Timestamp {
     })
 }
 
-fn instant(at: Timestamp) -> SystemTime {
+pub(super) fn instant(at: Timestamp) -> SystemTime {
     let by = Duration::from_micros(at.micros().unsigned_abs());
     if at.micros() < 0 { UNIX_EPOCH - by } else { UNIX_EPOCH + by }
 }
