@@ -19,9 +19,11 @@ mod fault;
 mod key;
 mod queue;
 mod record;
+pub mod removal;
 mod rule;
 mod store;
 mod sync;
+pub mod witness;
 
 pub use clock::{Clock, SystemClock};
 pub use counterfoil_core as core;
