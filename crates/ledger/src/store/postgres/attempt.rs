@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use super::declared::Values;
 use super::doubt::Doubt;
 use super::error::raced;
-use super::flush::{self, Outcome};
+use super::flush::at_once;
 use super::pool::Manager;
 use super::receipts::insert_void;
 use super::retry::{Attempt, Boxed, Setback};
@@ -98,11 +98,11 @@ impl<H: Handler> Attempt for Writing<H> {
         doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Reply, Setback>> {
         let (receipts, call, handler) = (&self.receipts, &*self.call, &mut self.handler);
-        let (tx, retry) = (Tx::new(connection), self.retry);
+        let (mut tx, retry) = (Tx::new(connection), self.retry);
         Box::pin(async move {
-            match flush::at_once(receipts, call, handler, tx, doubt, retry).await {
-                Outcome::Told(answer) => answer,
-                Outcome::StepByStep(tx) => attempt(receipts, call, handler, tx, doubt).await,
+            match at_once(receipts, call, handler, &mut tx, doubt, retry).await {
+                Some(answer) => answer,
+                None => attempt(receipts, call, handler, tx, doubt).await,
             }
         })
     }

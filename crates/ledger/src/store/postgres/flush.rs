@@ -18,14 +18,6 @@ use crate::fault::Fault;
 use crate::key::Key;
 use crate::rule::same_operation;
 
-/// How far one statement has brought a call.
-pub(super) enum Outcome {
-    /// To its end, or that of this try.
-    Told(Result<Reply, Setback>),
-    /// Nowhere: nothing is written, and the handler's steps decide.
-    StepByStep(Tx),
-}
-
 /// What the one statement came to, where it gave no reply.
 enum Met {
     /// Not to be told here: somebody's trigger has raised it, and it matters whose.
@@ -60,39 +52,36 @@ enum Looked {
 
 type Value<'a> = &'a (dyn ToSql + Sync);
 
-/// Steps 6 to 12 of a call whose handler has declared its write.
+/// Steps 6 to 12 of a call whose handler has declared its write. `None`: nothing is written, and the handler's steps
+/// decide.
 pub(super) async fn at_once(
     receipts: &Receipts,
     call: &Call,
     handler: &mut dyn Handler,
-    mut tx: Tx,
+    tx: &mut Tx,
     doubt: &Doubt,
     retry: bool,
-) -> Outcome {
+) -> Option<Result<Reply, Setback>> {
     // One statement knows one reading of the arguments.
-    let Some(reading) = call.live().filter(|_| call.retired.is_empty()) else {
-        return Outcome::StepByStep(tx);
-    };
-    let Some(values) = handler.declared() else { return Outcome::StepByStep(tx) };
-    if let Err(refusal) = bounded(reading) {
-        return Outcome::Told(Err(refusal.into()));
-    }
+    let reading = call.live().filter(|_| call.retired.is_empty())?;
+    let values = handler.declared()?;
+    bounded(reading).ok()?;
     if retry && !doubt.raised() {
-        match look(receipts, call, &values, &mut tx).await {
+        match look(receipts, call, &values, tx).await {
             Ok(Looked::Fresh(_)) => {}
-            Ok(answered) => return told(answered, &mut tx, doubt).await,
-            Err(Setback::Failed(_)) => return Outcome::StepByStep(tx),
-            Err(setback) => return Outcome::Told(Err(setback)),
+            Ok(answered) => return Some(told(answered, tx, doubt).await),
+            Err(Setback::Failed(_)) => return None,
+            Err(setback) => return Some(Err(setback)),
         }
     }
-    let met = match write(receipts, call, reading, &values, &mut tx, doubt).await {
-        Ok(reply) => return Outcome::Told(Ok(reply)),
-        Err(Met::Unclear) => return Outcome::StepByStep(tx),
-        Err(Met::Over(setback)) => return Outcome::Told(Err(setback)),
+    let met = match write(receipts, call, reading, &values, tx, doubt).await {
+        Ok(reply) => return Some(Ok(reply)),
+        Err(Met::Unclear) => return None,
+        Err(Met::Over(setback)) => return Some(Err(setback)),
         Err(Met::Verdict(verdict)) => verdict,
     };
     drop(values);
-    again(receipts, call, handler, tx, doubt, met).await
+    Some(again(receipts, call, handler, tx, doubt, met).await)
 }
 
 /// Nothing was written, and why that is: not before receipt and access have been read again.
@@ -100,31 +89,30 @@ async fn again(
     receipts: &Receipts,
     call: &Call,
     handler: &mut dyn Handler,
-    mut tx: Tx,
+    tx: &mut Tx,
     doubt: &Doubt,
     verdict: Verdict,
-) -> Outcome {
+) -> Result<Reply, Setback> {
     let looked = match handler.declared() {
         // An older try may be waited for, and that takes steps.
-        Some(values) if !doubt.raised() => look(receipts, call, &values, &mut tx).await,
+        Some(values) if !doubt.raised() => look(receipts, call, &values, tx).await,
         Some(_) | None => {
             let fault = fault_of(verdict, handler, None, receipts.result_limit);
-            let judged = judge(receipts, call, handler, &mut tx, fault, doubt).await;
-            return Outcome::Told(judged);
+            return judge(receipts, call, handler, tx, fault, doubt).await;
         }
     };
     match looked {
-        Ok(Looked::Fresh(_)) if matches!(verdict, Verdict::NotGiven) => Outcome::Told(Err(Setback::Again)),
+        Ok(Looked::Fresh(_)) if matches!(verdict, Verdict::NotGiven) => Err(Setback::Again),
         Ok(Looked::Fresh(current)) => {
             let fault = fault_of(verdict, handler, current, receipts.result_limit);
-            Outcome::Told(Err(fault.into()))
+            Err(fault.into())
         }
-        Ok(answered) => told(answered, &mut tx, doubt).await,
+        Ok(answered) => told(answered, tx, doubt).await,
         Err(Setback::Failed(_)) => {
             let fault = fault_of(verdict, handler, None, receipts.result_limit);
-            Outcome::Told(judge(receipts, call, handler, &mut tx, fault, doubt).await)
+            judge(receipts, call, handler, tx, fault, doubt).await
         }
-        Err(setback) => Outcome::Told(Err(setback)),
+        Err(setback) => Err(setback),
     }
 }
 
@@ -139,15 +127,15 @@ fn fault_of(verdict: Verdict, handler: &mut dyn Handler, current: Option<Box<str
     }
 }
 
-async fn told(looked: Looked, tx: &mut Tx, doubt: &Doubt) -> Outcome {
-    Outcome::Told(match looked {
+async fn told(looked: Looked, tx: &mut Tx, doubt: &Doubt) -> Result<Reply, Setback> {
+    match looked {
         Looked::Answered { answer, receipt } if !receipt || tx.fenced() => answer.map_err(Setback::from),
         Looked::Answered { answer, .. } => match tx.begin_write().await {
             Ok(()) => answered(tx, answer, doubt).await,
             Err(fault) => Err(fault.into()),
         },
         Looked::Fresh(_) => Err(Setback::Again),
-    })
+    }
 }
 
 /// Access, write, receipt and commit, in one flush.

@@ -2,10 +2,11 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use counterfoil_core::{RequestId, Timestamp};
+use counterfoil_core::RequestId;
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::key::Key;
 
 /// Pairs of places: one mebibyte in all.
@@ -56,7 +57,5 @@ impl Seen {
 
 /// By this machine's clock, which is good enough for a guess.
 fn old(id: &RequestId) -> bool {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
-    id.dated().is_some_and(|made| made < now.minus(FIRST_SEND))
+    id.dated().is_some_and(|made| made < SystemClock.now().minus(FIRST_SEND))
 }
