@@ -10,7 +10,7 @@ mod world;
 pub use cluster::Cluster;
 pub use database::{AUTOMATIONS, Database};
 pub use proxy::{Cut, Proxy};
-pub use world::{Scripted, World};
+pub use world::{Once, Scripted, World};
 
 use std::future::Future;
 

@@ -27,7 +27,10 @@
 
 mod attempt;
 mod contracts;
+mod declared;
+mod doubt;
 mod error;
+mod flush;
 mod ledger;
 mod migrate;
 mod pool;
@@ -35,6 +38,7 @@ mod receipts;
 mod removal;
 mod retry;
 mod run;
+mod seen;
 mod turn;
 mod tx;
 
@@ -44,6 +48,7 @@ pub use crate::record::{Filter, Record, State, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
 pub use contracts::pin_contract;
+pub use declared::{Column, Declaration, Declared, Part, Query, Returns, Values};
 pub use ledger::{Ledger, Options};
 pub use migrate::migrate;
 pub use receipts::{find_record, list};

@@ -76,6 +76,23 @@ pub(super) fn raced(error: &Error) -> bool {
     db.is_some_and(|db| *db.code() == SqlState::UNIQUE_VIOLATION && db.constraint() == Some(KEY))
 }
 
+/// Which column of a receipt must not be NULL and was?
+pub(super) fn missing(error: &Error) -> Option<&str> {
+    let db = error.as_db_error()?;
+    let receipts = *db.code() == SqlState::NOT_NULL_VIOLATION && db.table() == Some("counterfoil_receipts");
+    db.column().filter(|_| receipts)
+}
+
+/// Is it an error that anybody's trigger may have raised, the receipts' among them?
+pub(super) fn raised(error: &Error) -> bool {
+    error.code() == Some(&SqlState::RAISE_EXCEPTION)
+}
+
+/// Is it about the receipts table itself?
+pub(super) fn of_receipts(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|db| db.table() == Some("counterfoil_receipts"))
+}
+
 /// Is it a constraint, or a trigger, on the receipts themselves?
 pub(super) fn ours(error: &Error) -> bool {
     let refused = |db: &DbError| class(db.code()) == "23" || *db.code() == SqlState::RAISE_EXCEPTION;

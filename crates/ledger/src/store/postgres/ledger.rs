@@ -1,7 +1,6 @@
 //! A database with a pool of connections: what a service opens once and clones everywhere.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use counterfoil_core::{
@@ -13,11 +12,14 @@ use tokio_postgres::{Config, NoTls};
 
 use super::attempt::{Handler, Step, Writing, guarded};
 use super::contracts::pin_contract;
+use super::declared::{Declaration, Declared};
+use super::doubt::Doubt;
 use super::error::raced;
 use super::migrate::migrate;
 use super::pool::{Manager, settings};
 use super::receipts::{find_record, insert_void, list};
 use super::retry::{Attempt, Bounds, Boxed, Setback, connection, drive};
+use super::seen::Seen;
 use super::turn::Receipts;
 use super::tx::Tx;
 use crate::fault::{Fault, OpenError};
@@ -71,6 +73,7 @@ pub struct Ledger {
     receipts: Receipts,
     pool: Pool<Manager>,
     bounds: Bounds,
+    seen: Arc<Seen>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -97,7 +100,7 @@ impl Ledger {
         let config = PoolConfig { max_size: options.pool, timeouts, queue_mode: QueueMode::Lifo };
         let pool = Pool::builder(manager).config(config).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|_| OpenError::Damaged("the pool has no runtime"))?;
-        Ok(Self { receipts, pool, bounds })
+        Ok(Self { receipts, pool, bounds, seen: Arc::default() })
     }
 
     /// The identity of this database's history.
@@ -134,7 +137,24 @@ impl Ledger {
     /// # Errors
     /// The refusal.
     pub async fn perform<H: Handler>(&self, call: Arc<Call>, handler: H) -> Result<Reply, Refusal> {
-        self.drive(Writing { receipts: self.receipts.clone(), call, handler }).await
+        let retry = self.seen.likely(Key::from(&*call));
+        self.drive(Writing { receipts: self.receipts.clone(), call, handler, retry }).await
+    }
+
+    /// Composes `declaration`, for handlers that hand it over with each call: see [`Handler::declared`]. The server
+    /// is asked whether it takes the statements.
+    ///
+    /// # Errors
+    /// The database's own, for SQL that it does not take.
+    pub async fn declare(&self, declaration: &Declaration) -> Result<Declared, Fault> {
+        let declared = Declared::new(declaration, self.receipts.result_limit);
+        let connection =
+            connection(&self.pool).await.map_err(|setback| Fault::from(setback.into_refusal()))?;
+        let statements = [Some(&declared.write), Some(&declared.look), declared.session.as_ref()];
+        for composed in statements.into_iter().flatten() {
+            connection.statement(composed).await?;
+        }
+        Ok(declared)
     }
 
     /// Records that the operation will never commit, unless it has: exactly one of the two, ever. Waits for a try
@@ -264,14 +284,14 @@ impl Attempt for Voiding {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Void, Setback>> {
         Box::pin(self.void(Tx::new(connection), doubt))
     }
 }
 
 impl Voiding {
-    async fn void(&self, mut tx: Tx, doubt: &AtomicBool) -> Result<Void, Setback> {
+    async fn void(&self, mut tx: Tx, doubt: &Doubt) -> Result<Void, Setback> {
         let key = Key { principal: &self.principal, tool: &self.tool, request_id: &self.request_id };
         let answer = match tx.begin(key).await? {
             Some(Receipt::Voided) => Void::Voided,
@@ -282,7 +302,7 @@ impl Voiding {
         Ok(answer)
     }
 
-    async fn insert(&self, key: Key<'_>, tx: &mut Tx, doubt: &AtomicBool) -> Result<Void, Setback> {
+    async fn insert(&self, key: Key<'_>, tx: &mut Tx, doubt: &Doubt) -> Result<Void, Setback> {
         let inserted = match decide::dated(key.request_id, self.windows.remember, tx.now()) {
             Some(refusal) => Err(refusal.into()),
             None => insert_void(tx.wrapper(), key).await,
@@ -313,7 +333,7 @@ impl Attempt for Pinning {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<String, Setback>> {
         Box::pin(async move {
             let mut tx = Tx::new(connection);

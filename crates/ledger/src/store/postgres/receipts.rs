@@ -36,17 +36,26 @@ pub(super) struct Found {
 pub(super) async fn find(run: &impl Run, key: Key<'_>) -> Result<Found, Fault> {
     let rows = run.rows(FIND, &Words::of(&key).parameters()).await?;
     let row = rows.first().ok_or_else(|| Fault::Broken("a look-up told nothing".into()))?;
-    let state: Option<&str> = row.try_get(2)?;
-    let receipt = match state {
-        None => None,
-        Some("voided") => Some(Receipt::Voided),
+    Ok(Found { begun: row.try_get(0)?, now: timestamp(row.try_get(1)?), receipt: receipt(row, 2)? })
+}
+
+/// The receipt, if there is one, in the columns from `at`: state, revision, fingerprint, committed_at, result.
+pub(super) fn receipt(row: &Row, at: usize) -> Result<Option<Receipt>, Fault> {
+    match row.try_get::<_, Option<&str>>(at)? {
+        None => Ok(None),
+        Some("voided") => Ok(Some(Receipt::Voided)),
         Some("committed") => {
-            let committed = committed(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-            Some(Receipt::Committed(committed?))
+            let [revision, fingerprint, instant, result] = [at + 1, at + 2, at + 3, at + 4];
+            let committed = committed(
+                row.try_get(revision)?,
+                row.try_get(fingerprint)?,
+                row.try_get(instant)?,
+                row.try_get(result)?,
+            );
+            Ok(Some(Receipt::Committed(committed?)))
         }
-        Some(_) => return Err(newer()),
-    };
-    Ok(Found { begun: row.try_get(0)?, now: timestamp(row.try_get(1)?), receipt })
+        Some(_) => Err(newer()),
+    }
 }
 
 /// Has the look-up prepared on `wrapper`, which keeps it: so that it goes out in one flush with its BEGIN.
@@ -86,7 +95,7 @@ pub(super) async fn insert(
 
 /// A constraint that refuses a receipt is none of the caller's: other arguments would not help. A rival's receipt
 /// stays what it is.
-fn fault_of_ours(error: tokio_postgres::Error) -> Fault {
+pub(super) fn fault_of_ours(error: tokio_postgres::Error) -> Fault {
     if ours(&error) {
         Fault::Broken(format!("a receipt was refused: {}", describe(&error)))
     } else {
@@ -132,10 +141,10 @@ pub async fn list(tx: &Tx, filter: &Filter) -> Result<Vec<Record>, Fault> {
 }
 
 /// The words of a key, borrowed for as long as a statement runs.
-struct Words<'a>([&'a str; 5]);
+pub(super) struct Words<'a>([&'a str; 5]);
 
 impl<'a> Words<'a> {
-    fn of(key: &Key<'a>) -> Self {
+    pub(super) fn of(key: &Key<'a>) -> Self {
         let principal = key.principal;
         Self([
             principal.workspace.as_str(),
@@ -146,8 +155,12 @@ impl<'a> Words<'a> {
         ])
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
+        self.0.iter().map(|word| word as &(dyn ToSql + Sync))
+    }
+
     fn parameters(&self) -> Vec<Parameter<'_>> {
-        self.0.iter().map(|word| (word as &(dyn ToSql + Sync), Type::TEXT)).collect()
+        self.values().map(|word| (word, Type::TEXT)).collect()
     }
 }
 
