@@ -15,6 +15,7 @@
 //! `examples/library.rs` is a complete small program.
 
 mod clock;
+pub mod export;
 mod fault;
 mod key;
 mod queue;

@@ -1,6 +1,6 @@
 //! When results and facts may go, and by which clock: judged purely. The stores do the removing, step by step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,6 +198,22 @@ fn seen(watch: Watch, mark: Timestamp) -> Watch {
 /// Zero if `later` is the earlier.
 pub(crate) fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::from_micros(later.micros().saturating_sub(earlier.micros()).max(0).unsigned_abs())
+}
+
+/// The part of the age index with what `tool` still holds.
+pub(crate) fn held(tool: &str) -> String {
+    format!("+{tool}")
+}
+
+/// The part with its bare facts and voids.
+pub(crate) fn bare(tool: &str) -> String {
+    format!("-{tool}")
+}
+
+/// The tools of the parts, each once.
+pub(crate) fn tools_of(parts: Vec<String>) -> Vec<String> {
+    let tools: BTreeSet<String> = parts.iter().filter_map(|part| part.get(1..)).map(str::to_owned).collect();
+    tools.into_iter().collect()
 }
 
 /// As it stands in the database.

@@ -34,7 +34,7 @@ fn many_openers_of_a_fresh_database_agree_on_one_history() {
         };
         let epochs: HashSet<String> = opened.into_iter().map(epoch).collect();
         assert_eq!(epochs.len(), 1, "{isolation}: {epochs:?}");
-        assert_eq!(database.count("SELECT count(*) FROM counterfoil_meta"), 2);
+        assert_eq!(database.count("SELECT count(*) FROM counterfoil_meta"), 3);
     }
 }
 

@@ -382,6 +382,7 @@ fn one_server_removes_at_a_time() {
         assert_eq!(removed, Removed { elsewhere: true, ..Removed::default() });
         let look = home.ledger().look(Watch::default()).await.unwrap();
         assert_eq!((look.drift, look.as_of), (Drift::Elsewhere, None));
+        held.rollback().await.unwrap();
     });
     assert_eq!(code(&home.call(Who::Alice, &set_interval("edit-41", 1, 41, 30))), "fresh");
     assert_eq!(clean(&home), Removed { results: 40, facts: 80, ..Removed::default() });

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod backup;
+mod books;
 mod connection;
 mod contracts;
 mod epoch;
@@ -21,10 +22,11 @@ mod writer;
 
 pub(crate) use error::refusal_of;
 
-pub use crate::record::{Filter, Record, State, Void, Whose};
+pub use crate::record::{Filter, Record, State, Stats, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::Handler;
 pub use backup::{CopyError, Restored, Stage, Verified, backup, begin_epoch, restore, verify};
+pub use books::{Imported, begin_import, export, import, stats, walk};
 pub use connection::Prepare;
 pub use contracts::pin_contract;
 pub use ledger::{Ledger, Options};

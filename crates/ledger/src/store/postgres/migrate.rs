@@ -20,7 +20,7 @@ const OLDEST: i32 = 140_000;
 const TABLES: &str = include_str!("sql/tables.sql");
 const VERSION: &str = include_str!("sql/version.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
-const META: &str = include_str!("sql/meta.sql");
+pub(super) const META: &str = include_str!("sql/meta.sql");
 
 /// Brings the ledger's tables up to date, as the role that owns them. Any number of servers may do it at once.
 ///

@@ -1,7 +1,6 @@
 //! Removing what its windows no longer hold: small transactions, by one server at a time, on the database's clock.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use counterfoil_core::{Refusal, Timestamp};
@@ -9,6 +8,8 @@ use deadpool::managed::Object;
 use tokio_postgres::types::Type;
 
 use super::Ledger;
+use super::doubt::Doubt;
+use super::migrate::META;
 use super::pool::Manager;
 use super::receipts::{instant, timestamp};
 use super::retry::{Attempt, Boxed, Setback};
@@ -17,7 +18,8 @@ use super::tx::Tx;
 use crate::fault::Fault;
 use crate::record::Whose;
 use crate::removal::{
-    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, between, judge, judge_once, read_mark,
+    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once, read_mark,
+    tools_of,
 };
 
 const TOOLS: &str = include_str!("sql/tools.sql");
@@ -26,7 +28,6 @@ const DELETE_FACTS: &str = include_str!("sql/delete_facts.sql");
 const OVERDUE: &str = include_str!("sql/overdue.sql");
 const FORGET: &str = include_str!("sql/forget.sql");
 const LOCK: &str = include_str!("sql/removal_lock.sql");
-const META: &str = include_str!("sql/meta.sql");
 
 impl Removal for Ledger {
     async fn look(&self, watch: Watch) -> Result<Look, Refusal> {
@@ -67,7 +68,7 @@ impl Attempt for Looking {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Look, Setback>> {
         Box::pin(async move {
             let mut tx = Tx::new(connection);
@@ -82,7 +83,8 @@ impl Attempt for Looking {
                 How::Once(trust) => judge_once(mark, now, trust),
             };
             if mark != Some(look.mark) {
-                tx.execute(META, &[&"removal", &look.mark.micros().to_string()]).await?;
+                let value = look.mark.micros().to_string();
+                tx.execute_typed(META, &[(&"removal", Type::TEXT), (&value, Type::TEXT)]).await?;
             }
             tx.commit(doubt).await?;
             Ok(look)
@@ -100,7 +102,7 @@ fn elsewhere(how: &How) -> Look {
 
 /// The mark and the database's clock, for the one server that may remove until its transaction ends.
 async fn locked(tx: &Tx) -> Result<Option<(Option<Timestamp>, Timestamp)>, Fault> {
-    let rows = tx.wrapper().rows(LOCK, &[]).await?;
+    let rows = tx.connection().rows(LOCK, &[]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some((read_mark(row.try_get(0)?), timestamp(row.try_get(1)?))))
 }
@@ -118,7 +120,7 @@ impl Attempt for Step {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Removed, Setback>> {
         Box::pin(async move {
             let mut tx = Tx::new(connection);
@@ -139,10 +141,11 @@ impl Step {
         let (begun, mut left) = (Instant::now(), self.bounds.rows);
         let mut removed = Removed::default();
         for tool in tools(tx).await? {
-            let results = some(tx, DROP_RESULTS, &tool, self.terms.results_before(&tool, self.as_of), left);
+            let results =
+                some(tx, DROP_RESULTS, held(&tool), self.terms.results_before(&tool, self.as_of), left);
             let results = results.await?;
             left = left.saturating_sub(usize::try_from(results).unwrap_or(usize::MAX));
-            let facts = some(tx, DELETE_FACTS, &tool, self.terms.facts_before(&tool, self.as_of), left);
+            let facts = some(tx, DELETE_FACTS, bare(&tool), self.terms.facts_before(&tool, self.as_of), left);
             let facts = facts.await?;
             left = left.saturating_sub(usize::try_from(facts).unwrap_or(usize::MAX));
             (removed.results, removed.facts) = (removed.results + results, removed.facts + facts);
@@ -154,42 +157,46 @@ impl Step {
     }
 }
 
-async fn some(tx: &Tx, sql: &'static str, tool: &str, before: Timestamp, rows: usize) -> Result<u64, Fault> {
+async fn some(
+    tx: &Tx,
+    sql: &'static str,
+    part: String,
+    before: Timestamp,
+    rows: usize,
+) -> Result<u64, Fault> {
     let (before, rows) = (instant(before), i64::try_from(rows).unwrap_or(i64::MAX));
-    let statement =
-        tx.wrapper().prepare_typed_cached(sql, &[Type::TEXT, Type::TIMESTAMPTZ, Type::INT8]).await?;
-    Ok(tx.execute(&statement, &[&tool, &before, &rows]).await?)
+    let parameters: [Parameter<'_>; 3] =
+        [(&part, Type::TEXT), (&before, Type::TIMESTAMPTZ), (&rows, Type::INT8)];
+    Ok(tx.execute_typed(sql, &parameters).await?)
 }
 
 async fn tools(tx: &Tx) -> Result<Vec<String>, Fault> {
-    let rows = tx.wrapper().rows(TOOLS, &[]).await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    let rows = tx.connection().rows(TOOLS, &[]).await?;
+    Ok(tools_of(rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?))
 }
 
 async fn overdue(tx: &Tx, terms: &Terms, as_of: Timestamp) -> Result<Vec<Overdue>, Fault> {
     let mut all = Vec::new();
     for tool in tools(tx).await? {
-        let (results, first) = count(tx, &tool, 0, terms.results_before(&tool, as_of), as_of).await?;
-        let (bare, second) = count(tx, &tool, 1, terms.facts_before(&tool, as_of), as_of).await?;
-        let (past, third) = count(tx, &tool, 0, terms.facts_before(&tool, as_of), as_of).await?;
+        let (results, first) = count(tx, held(&tool), terms.results_before(&tool, as_of), as_of).await?;
+        let (facts, second) = count(tx, bare(&tool), terms.facts_before(&tool, as_of), as_of).await?;
+        let (past, third) = count(tx, held(&tool), terms.facts_before(&tool, as_of), as_of).await?;
         let since = [first, second, third].into_iter().flatten().min();
         let declared = terms.declares(&tool);
-        all.push(Overdue { tool, declared, results, facts: bare + past, since });
+        all.push(Overdue { tool, declared, results, facts: facts + past, since });
     }
     Ok(all)
 }
 
 async fn count(
     tx: &Tx,
-    tool: &str,
-    part: i32,
+    part: String,
     before: Timestamp,
     as_of: Timestamp,
 ) -> Result<(u64, Option<Timestamp>), Fault> {
     let instant = instant(before);
-    let parameters: [Parameter<'_>; 3] =
-        [(&tool, Type::TEXT), (&part, Type::INT4), (&instant, Type::TIMESTAMPTZ)];
-    let rows = tx.wrapper().rows(OVERDUE, &parameters).await?;
+    let parameters: [Parameter<'_>; 2] = [(&part, Type::TEXT), (&instant, Type::TIMESTAMPTZ)];
+    let rows = tx.connection().rows(OVERDUE, &parameters).await?;
     let row = rows.first().ok_or_else(|| Fault::Broken("a count told nothing".into()))?;
     let (count, oldest): (i64, Option<SystemTime>) = (row.try_get(0)?, row.try_get(1)?);
     // The overdue time of the oldest is its own instant, moved on by what separates `before` from now.
@@ -209,14 +216,16 @@ impl Attempt for Forgetting {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<u64, Setback>> {
         Box::pin(async move {
             let mut tx = Tx::new(connection);
             tx.begin_write().await?;
             let rows = i64::try_from(self.rows).unwrap_or(i64::MAX);
             let Whose { subject, workspace, issuer } = &self.whose;
-            let forgotten = tx.execute(FORGET, &[subject, workspace, issuer, &rows]).await?;
+            let parameters: [Parameter<'_>; 4] =
+                [(subject, Type::TEXT), (workspace, Type::TEXT), (issuer, Type::TEXT), (&rows, Type::INT8)];
+            let forgotten = tx.execute_typed(FORGET, &parameters).await?;
             tx.commit(doubt).await?;
             Ok(forgotten)
         })

@@ -65,7 +65,7 @@ pub(super) fn insert(
 }
 
 /// A constraint that refuses a receipt is none of the caller's: other arguments would not help.
-fn fault_of_ours(error: rusqlite::Error) -> Fault {
+pub(super) fn fault_of_ours(error: rusqlite::Error) -> Fault {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {
             Fault::Broken(format!("a receipt was refused: {}", describe(&error)))
@@ -165,7 +165,7 @@ fn committed(
     })
 }
 
-fn record(row: &Row<'_>) -> Result<Record, Fault> {
+pub(super) fn record(row: &Row<'_>) -> Result<Record, Fault> {
     let at = Timestamp::from_micros(row.get(6)?);
     let receipt = match text(row, 5)? {
         "voided" => Receipt::Voided,

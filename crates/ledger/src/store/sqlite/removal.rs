@@ -11,7 +11,8 @@ use super::tx::Tx;
 use crate::fault::Fault;
 use crate::record::Whose;
 use crate::removal::{
-    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, between, judge, judge_once, read_mark,
+    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once, read_mark,
+    tools_of,
 };
 
 const TOOLS: &str = include_str!("sql/tools.sql");
@@ -70,8 +71,8 @@ fn step(tx: &Tx<'_>, terms: &Terms, as_of: Timestamp, bounds: Bounds) -> Result<
     let mut left = Left { begun: Instant::now(), rows: bounds.rows, bounds };
     let mut removed = Removed::default();
     for tool in tools(tx)? {
-        removed.results += left.run(tx, DROP_RESULTS, &tool, terms.results_before(&tool, as_of))?;
-        removed.facts += left.run(tx, DELETE_FACTS, &tool, terms.facts_before(&tool, as_of))?;
+        removed.results += left.run(tx, DROP_RESULTS, &held(&tool), terms.results_before(&tool, as_of))?;
+        removed.facts += left.run(tx, DELETE_FACTS, &bare(&tool), terms.facts_before(&tool, as_of))?;
         if left.spent() {
             return Ok(Removed { more: true, ..removed });
         }
@@ -91,12 +92,12 @@ impl Left {
         self.rows == 0 || self.begun.elapsed() > self.bounds.time
     }
 
-    fn run(&mut self, tx: &Tx<'_>, sql: &str, tool: &str, before: Timestamp) -> Result<u64, Fault> {
+    fn run(&mut self, tx: &Tx<'_>, sql: &str, part: &str, before: Timestamp) -> Result<u64, Fault> {
         let mut total = 0;
         while !self.spent() {
             let batch = self.rows.min(BATCH);
             tx.statement();
-            let parameters = (tool, before.micros(), i64::try_from(batch).unwrap_or(i64::MAX));
+            let parameters = (part, before.micros(), i64::try_from(batch).unwrap_or(i64::MAX));
             let changed = tx.prepare_cached(sql)?.execute(parameters)?;
             (total, self.rows) = (total + changed as u64, self.rows - changed);
             if changed < batch {
@@ -110,8 +111,8 @@ impl Left {
 /// The ledger names of all tools that have receipts.
 pub(super) fn tools(connection: &Connection) -> Result<Vec<String>, Fault> {
     let mut statement = connection.prepare_cached(TOOLS)?;
-    let tools = statement.query_map([], |row| row.get(0))?;
-    Ok(tools.collect::<Result<_, _>>()?)
+    let parts = statement.query_map([], |row| row.get(0))?;
+    Ok(tools_of(parts.collect::<Result<Vec<String>, _>>()?))
 }
 
 /// What is overdue at the instant `as_of`, tool by tool; a look and no more.
@@ -119,22 +120,22 @@ pub(super) fn tools(connection: &Connection) -> Result<Vec<String>, Fault> {
 /// # Errors
 /// The database's own.
 pub fn overdue(connection: &Connection, terms: &Terms, as_of: Timestamp) -> Result<Vec<Overdue>, Fault> {
-    let count = |tool: &str, part: i64, before: Timestamp| -> Result<(u64, Option<Timestamp>), Fault> {
+    let count = |part: String, before: Timestamp| -> Result<(u64, Option<Timestamp>), Fault> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?));
         let (count, oldest): (i64, _) =
-            connection.prepare_cached(OVERDUE)?.query_row((tool, part, before.micros()), read)?;
+            connection.prepare_cached(OVERDUE)?.query_row((part, before.micros()), read)?;
         // The overdue time of the oldest is its own instant, moved on by what separates `before` from now.
         let by = between(before, as_of);
         Ok((count.unsigned_abs(), oldest.map(|oldest| Timestamp::from_micros(oldest).plus(by))))
     };
     let mut all = Vec::new();
     for tool in tools(connection)? {
-        let (results, first) = count(&tool, 0, terms.results_before(&tool, as_of))?;
-        let (bare, second) = count(&tool, 1, terms.facts_before(&tool, as_of))?;
-        let (past, third) = count(&tool, 0, terms.facts_before(&tool, as_of))?;
+        let (results, first) = count(held(&tool), terms.results_before(&tool, as_of))?;
+        let (facts, second) = count(bare(&tool), terms.facts_before(&tool, as_of))?;
+        let (past, third) = count(held(&tool), terms.facts_before(&tool, as_of))?;
         let since = [first, second, third].into_iter().flatten().min();
         let declared = terms.declares(&tool);
-        all.push(Overdue { tool, declared, results, facts: bare + past, since });
+        all.push(Overdue { tool, declared, results, facts: facts + past, since });
     }
     Ok(all)
 }

@@ -1,7 +1,8 @@
--- By tool and age: first the receipts that still hold something (0), then the bare facts and voids (1). Removal finds
--- what is overdue in either part by one seek, however many there are.
+-- By tool and age: receipts that still hold something ('+tool'), and bare facts and voids ('-tool'). Removal finds what
+-- is overdue of either by one seek, however many there are. One expression, so that no look-up of a receipt, which
+-- names the tool too, is ever planned by this index.
 CREATE INDEX counterfoil_receipts_age ON counterfoil_receipts
-  (tool, (CASE WHEN result IS NULL AND intent IS NULL THEN 1 ELSE 0 END), committed_at);
+  ((CASE WHEN result IS NULL AND intent IS NULL THEN '-' ELSE '+' END || tool), committed_at);
 
 -- Histories that have ended: an epoch is here once recent operations of it were found to be missing.
 CREATE TABLE counterfoil_epochs (

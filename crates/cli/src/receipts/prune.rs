@@ -1,0 +1,157 @@
+//! `counterfoil receipts prune` and `counterfoil forget`: what goes, and how far it has gone.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use counterfoil::removal::{Bounds, Drift, Onward, Overdue, Removal as _, Removed, Terms, pass};
+use counterfoil::sqlite::{Whose, overdue};
+use counterfoil::{Clock as _, SystemClock};
+use counterfoil_core::Refusal;
+use indicatif::HumanDuration;
+
+use crate::output::{printable, say};
+use crate::place::{Place, runtime};
+use crate::progress::bar;
+
+/// The clock is not believed.
+const DISTRUSTED: u8 = 1;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The config, which knows how long receipts of each tool last
+    config: PathBuf,
+    /// Only tell what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Believe this machine's clock, though it is far from that of the last removal
+    #[arg(long)]
+    trust_clock: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let place = Place::sound(&arguments.config)?;
+    let terms = place.terms()?;
+    if arguments.dry_run {
+        let due = overdue(&place.look_now()?, &terms, SystemClock.now())?;
+        say(&told(&due, "would go"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ledger = place.open()?;
+    let ran = runtime()?.block_on(async {
+        let look = ledger.look_once(arguments.trust_clock).await?;
+        let Some(as_of) = look.as_of.filter(|_| look.drift == Drift::Steady) else {
+            return Ok(distrusted(look.drift));
+        };
+        let due = ledger.overdue(&terms, as_of).await?;
+        let bar = bar(due.iter().map(|due| due.results + due.facts).sum(), "removing");
+        let mut total = Removed::default();
+        pass(&ledger, &terms, as_of, Bounds::default(), |removed| {
+            (total.results, total.facts) = (total.results + removed.results, total.facts + removed.facts);
+            bar.set_position(total.results + total.facts);
+            Onward::Go
+        })
+        .await?;
+        bar.finish_and_clear();
+        Ok(Ok((total, due)))
+    });
+    ledger.close();
+    match ran.map_err(failed)? {
+        Ok((total, due)) => {
+            say(&format!("Removed {} results and {} receipts.\n", total.results, total.facts))?;
+            say(&undeclared(&due, &terms))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(why) => {
+            eprintln!("counterfoil: nothing was removed: {why}");
+            Ok(ExitCode::from(DISTRUSTED))
+        }
+    }
+}
+
+fn failed(refusal: Refusal) -> anyhow::Error {
+    anyhow::anyhow!("the ledger could not go on ({}): {}", refusal.code().as_str(), refusal.message())
+}
+
+type Ran = Result<(Removed, Vec<Overdue>), String>;
+
+fn distrusted(drift: Drift) -> Ran {
+    let human = |by| HumanDuration(by).to_string();
+    Err(match drift {
+        Drift::Ahead(by) => format!(
+            "this machine's clock is {} ahead of the last removal. If it is right, and nothing was removed for so long, \
+             say --trust-clock",
+            human(by)
+        ),
+        Drift::Behind(by) => format!(
+            "this machine's clock is {} behind that of the last removal. If it is right, say --trust-clock, or run \
+             this once more",
+            human(by)
+        ),
+        Drift::First | Drift::Steady | Drift::Elsewhere => "another server is at it".to_owned(),
+    })
+}
+
+fn told(due: &[Overdue], what: &str) -> String {
+    let total = |of: fn(&Overdue) -> u64| due.iter().map(of).sum::<u64>();
+    let (results, facts) = (total(|due| due.results), total(|due| due.facts));
+    let mut out = format!("{results} results and {facts} receipts {what}.\n");
+    for one in due.iter().filter(|one| one.results + one.facts > 0) {
+        let since = one.since.map_or_else(String::new, |since| format!(", overdue since {since}"));
+        let tool = printable(&one.tool);
+        out.push_str(&format!("  {tool}: {} results, {} receipts{since}\n", one.results, one.facts));
+    }
+    out
+}
+
+/// Tools that nobody declares any more.
+fn undeclared(due: &[Overdue], terms: &Terms) -> String {
+    let names: Vec<String> =
+        due.iter().filter(|one| !terms.declares(&one.tool)).map(|one| printable(&one.tool)).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Not declared in this config, and kept for the longest windows there are: {}.\n",
+        names.join(", ")
+    )
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Forget {
+    /// The config, or the SQLite file itself
+    place: PathBuf,
+    /// The person, as their issuer names them
+    #[arg(long)]
+    subject: String,
+    /// In this workspace alone
+    #[arg(long)]
+    workspace: Option<String>,
+    /// As this issuer names people
+    #[arg(long)]
+    issuer: Option<String>,
+}
+
+pub(crate) fn forget(arguments: &Forget) -> anyhow::Result<ExitCode> {
+    let Forget { place, subject, workspace, issuer } = arguments;
+    let whose = Whose { subject: subject.clone(), workspace: workspace.clone(), issuer: issuer.clone() };
+    let forgotten = forget_all(place, &whose)?;
+    say(&format!(
+        "Forgot the arguments and results of {forgotten} operations; that they happened is still known.\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn forget_all(place: &Path, whose: &Whose) -> anyhow::Result<u64> {
+    let ledger = Place::of(place)?.open()?;
+    let ran = runtime()?.block_on(async {
+        let mut total = 0;
+        loop {
+            match ledger.forget(whose, Bounds::default()).await? {
+                0 => return Ok(total),
+                some => total += some,
+            }
+        }
+    });
+    ledger.close();
+    ran.map_err(failed)
+}
