@@ -152,6 +152,8 @@ pub struct Look {
     pub as_of: Option<Timestamp>,
     /// The new mark.
     pub mark: Timestamp,
+    /// The clock that was looked at.
+    pub now: Timestamp,
     /// To be given to the next look.
     pub watch: Watch,
 }
@@ -163,31 +165,31 @@ pub struct Look {
 #[must_use]
 pub fn judge(mark: Option<Timestamp>, now: Timestamp, watch: Watch) -> Look {
     let Some(mark) = mark else {
-        return Look { drift: Drift::First, as_of: None, mark: now, watch: seen(watch, now) };
+        return Look { drift: Drift::First, as_of: None, mark: now, now, watch: seen(watch, now) };
     };
     if now.plus(SKEW) < mark {
         let drift = Drift::Behind(between(now, mark));
-        return Look { drift, as_of: None, mark: now, watch: seen(watch, now) };
+        return Look { drift, as_of: None, mark: now, now, watch: seen(watch, now) };
     }
     if now <= mark.plus(SKEW) {
         let watch = Watch { mark: Some(now), quiet: 0, jumped: watch.jumped };
-        return Look { drift: Drift::Steady, as_of: Some(now), mark: now, watch };
+        return Look { drift: Drift::Steady, as_of: Some(now), mark: now, now, watch };
     }
     let quiet = if watch.mark == Some(mark) { watch.quiet.saturating_add(1) } else { 0 };
     let enough = if watch.jumped { QUIET_AFTER_A_JUMP } else { QUIET };
     if quiet >= enough && now <= mark.plus(PAUSE) {
         let watch = Watch { mark: Some(now), quiet: 0, jumped: false };
-        return Look { drift: Drift::Steady, as_of: Some(now), mark: now, watch };
+        return Look { drift: Drift::Steady, as_of: Some(now), mark: now, now, watch };
     }
     let watch = Watch { mark: Some(mark), quiet, jumped: watch.jumped };
-    Look { drift: Drift::Ahead(between(mark, now)), as_of: Some(mark), mark, watch }
+    Look { drift: Drift::Ahead(between(mark, now)), as_of: Some(mark), mark, now, watch }
 }
 
 /// Judges the clock for an operator's one command: a pause is believed at once, anything more only if `trust`.
 #[must_use]
 pub fn judge_once(mark: Option<Timestamp>, now: Timestamp, trust: bool) -> Look {
     let watch = Watch { mark, quiet: QUIET, jumped: false };
-    let believed = Look { drift: Drift::Steady, as_of: Some(now), mark: now, watch };
+    let believed = Look { drift: Drift::Steady, as_of: Some(now), mark: now, now, watch };
     if trust || mark.is_none() { believed } else { judge(mark, now, watch) }
 }
 

@@ -32,7 +32,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, parsed, size, text};
+use reader::{Node, Table, boolean, choice, count, duration, parsed, size, text};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -76,6 +76,8 @@ pub struct Receipts {
     pub windows: WrittenWindows,
     /// Which request ids are taken.
     pub request_ids: Option<Spanned<IdForm>>,
+    /// Whether receipts keep the arguments, of tools that do not say so themselves.
+    pub store_intent: Option<Spanned<bool>>,
 }
 
 impl Receipts {
@@ -140,6 +142,15 @@ impl Config {
             Kind::Read(_) => shared,
             Kind::Write(write) => write.windows.over(shared),
         }
+    }
+
+    /// Whether receipts of `tool` keep the arguments, and not only their fingerprint.
+    pub fn stores_intent(&self, tool: &Tool) -> bool {
+        let own = match &tool.kind {
+            Kind::Read(_) => None,
+            Kind::Write(write) => write.store_intent.as_ref(),
+        };
+        own.or(self.receipts.store_intent.as_ref()).is_none_or(|store| store.value)
     }
 
     /// Where a path of this file leads: relative paths are relative to the file itself.
@@ -280,11 +291,10 @@ fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
     let request_ids = table.optional("request_ids");
     let forms = [("any", IdForm::Any), ("uuid", IdForm::Uuid)];
     let request_ids = maybe(report, request_ids, |report, node| choice(report, node, &forms));
-    table.refuse(report, "store_intent", |node| {
-        unsupported(node, "`store_intent`", "intents are always stored; remove it")
-    });
+    let store_intent = table.optional("store_intent");
+    let store_intent = maybe(report, store_intent, boolean);
     table.finish(report);
-    Some(Receipts { windows: windows?, request_ids: request_ids? })
+    Some(Receipts { windows: windows?, request_ids: request_ids?, store_intent: store_intent? })
 }
 
 fn limits(report: &mut Report, mut table: Table<'_>) -> Option<Limits> {

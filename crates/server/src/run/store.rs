@@ -7,6 +7,7 @@ use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
 use super::reading::Asking;
+use super::removal::Remover;
 use super::sqlite::Sqlite;
 use super::start::StartError;
 use super::writing::Writing;
@@ -60,6 +61,13 @@ impl Store {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.void(question).await,
+        }
+    }
+
+    /// Starts to remove what is over.
+    pub(super) fn remover(&self, plan: &Plan) -> Remover {
+        match self {
+            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan),
         }
     }
 

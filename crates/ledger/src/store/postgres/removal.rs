@@ -11,7 +11,7 @@ use super::Ledger;
 use super::doubt::Doubt;
 use super::migrate::META;
 use super::pool::Manager;
-use super::receipts::{instant, timestamp};
+use super::receipts::{instant, now as now_of, timestamp};
 use super::retry::{Attempt, Boxed, Setback};
 use super::run::{Parameter, Run as _};
 use super::tx::Tx;
@@ -75,8 +75,9 @@ impl Attempt for Looking {
             tx.begin_write().await?;
             let Some((mark, now)) = locked(&tx).await? else {
                 // Another server is at it: its look is as good, and nothing is to be done here.
+                let now = now_of(tx.connection()).await?;
                 tx.rollback();
-                return Ok(elsewhere(&self.how));
+                return Ok(elsewhere(&self.how, now));
             };
             let look = match self.how {
                 How::Watch(watch) => judge(mark, now, watch),
@@ -92,12 +93,12 @@ impl Attempt for Looking {
     }
 }
 
-fn elsewhere(how: &How) -> Look {
+fn elsewhere(how: &How, now: Timestamp) -> Look {
     let watch = match how {
         How::Watch(watch) => *watch,
         How::Once(_) => Watch::default(),
     };
-    Look { drift: crate::removal::Drift::Elsewhere, as_of: None, mark: Timestamp::from_micros(0), watch }
+    Look { drift: crate::removal::Drift::Elsewhere, as_of: None, mark: now, now, watch }
 }
 
 /// The mark and the database's clock, for the one server that may remove until its transaction ends.

@@ -190,7 +190,8 @@ impl Receipts {
             return Err(Refusal::result_too_large(self.result_limit).into());
         }
         bounded(reading)?;
-        let committed_at = insert(run, Key::from(call), reading, &result, begun).await?;
+        let committed_at =
+            insert(run, Key::from(call), reading, call.stored(reading), &result, begun).await?;
         Ok(self.fresh(call, committed_at, result))
     }
 

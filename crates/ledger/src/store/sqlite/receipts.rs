@@ -39,6 +39,7 @@ pub(super) fn insert(
     connection: &Connection,
     key: Key<'_>,
     reading: &Reading,
+    intent: Option<&str>,
     at: Timestamp,
     result: &str,
 ) -> Result<(), Fault> {
@@ -53,7 +54,7 @@ pub(super) fn insert(
         at.micros(),
         reading.revision.as_str(),
         reading.fingerprint.as_bytes().as_slice(),
-        reading.intent.text(),
+        intent,
         result,
     ));
     match inserted.map_err(fault_of_ours)? {

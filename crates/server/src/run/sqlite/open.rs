@@ -6,6 +6,7 @@ use std::sync::Arc;
 use counterfoil::Clock;
 use counterfoil::rusqlite::Connection;
 use counterfoil::sqlite::{Ledger, Options};
+use counterfoil::witness::Keep;
 
 use super::super::start::StartError;
 use crate::config::Limits;
@@ -22,6 +23,7 @@ pub(super) fn open(file: &SqliteFile, limits: &Limits, clock: Arc<dyn Clock>) ->
         statement_time: limits.statement_time,
         result_limit: limits.result,
         clock,
+        witness: Some(Keep::beside(&file.path)),
         ..Options::default()
     };
     Ok(Ledger::open(&file.path, options)?)
