@@ -247,10 +247,11 @@ impl Draft {
                 let step = copy.step(PAGES)?;
                 let progress = copy.progress();
                 see(Stage::Copying(progress.pagecount - progress.remaining, progress.pagecount));
-                match step {
-                    StepResult::Done => break,
-                    StepResult::More => {}
-                    _ => return Err(CopyError::InUse(from.to_owned())),
+                if step == StepResult::Done {
+                    break;
+                }
+                if step != StepResult::More {
+                    return Err(CopyError::InUse(from.to_owned()));
                 }
             }
         }
