@@ -9,6 +9,7 @@ mod figure;
 mod group;
 mod mcp;
 mod one;
+mod prune;
 mod replay;
 mod server;
 mod store;
@@ -50,12 +51,13 @@ enum Command {
 const SLICE: Duration = Duration::from_millis(600);
 
 /// Every figure with its bar, in the order they run.
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 6] = [
     Figure { name: "sqlite_one", bar: 0.75, measure: one::measure },
     Figure { name: "sqlite_group", bar: 0.40, measure: group::measure },
     Figure { name: "sqlite_replay", bar: 0.40, measure: replay::measure },
     Figure { name: "mcp_fresh", bar: 0.30, measure: mcp::fresh },
     Figure { name: "mcp_replay", bar: 0.60, measure: mcp::replay },
+    Figure { name: "prune", bar: 0.50, measure: prune::measure },
 ];
 
 fn main() -> anyhow::Result<()> {

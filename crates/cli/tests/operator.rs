@@ -63,10 +63,10 @@ fn prune_removes_what_is_over_and_a_dry_run_only_tells() {
     let site = site();
     let folder = folder(&site);
     let (code, out, err) = told(folder, "receipts prune --dry-run counterfoil.toml");
-    assert_eq!((code, out.lines().next()), (Some(0), Some("2 results and 1 receipts would go.")), "{err}");
+    assert_eq!((code, out.lines().next()), (Some(0), Some("1 result and 1 receipt would go.")), "{err}");
     assert_eq!(held(&site.database), (4, 4));
     let (code, out, err) = told(folder, "receipts prune counterfoil.toml");
-    assert_eq!((code, &*out), (Some(0), "Removed 2 results and 1 receipts.\n"), "{err}");
+    assert_eq!((code, &*out), (Some(0), "Removed 1 result and 1 receipt.\n"), "{err}");
     assert_eq!(held(&site.database), (3, 2));
     let (code, out, _) = told(folder, "receipts prune counterfoil.toml");
     assert_eq!((code, &*out), (Some(0), "Removed 0 results and 0 receipts.\n"));

@@ -76,12 +76,15 @@ pub struct Bounds {
     pub rows: usize,
     /// No new batch after this long.
     pub time: Duration,
+    /// Rest after it, at least; and never less than four times what it took.
+    pub rest: Duration,
 }
 
 impl Default for Bounds {
-    /// Small enough to share a commit with calls.
+    /// For removal beside calls: a step shares a commit with them, and the pages that all steps of a second touch are
+    /// few enough that writing them back meets fewer than one call in a hundred.
     fn default() -> Self {
-        Self { rows: 256, time: Duration::from_millis(5) }
+        Self { rows: 64, time: Duration::from_millis(2), rest: Duration::from_millis(25) }
     }
 }
 
@@ -105,9 +108,9 @@ pub struct Overdue {
     pub tool: String,
     /// Whether the terms name it.
     pub declared: bool,
-    /// Receipts whose result and intent may go.
+    /// Receipts whose result and intent may go, and whose fact stays.
     pub results: u64,
-    /// Receipts that may go as a whole. What is among `results` and past `remember` too is in both.
+    /// Receipts that may go as a whole.
     pub facts: u64,
     /// When the longest overdue of them should have gone.
     pub since: Option<Timestamp>,
@@ -271,7 +274,7 @@ pub async fn pass<R: Removal>(
         if see(removed) == Onward::Stop || !removed.more {
             return Ok(());
         }
-        tokio::time::sleep(begun.elapsed() * REST).await;
+        tokio::time::sleep(bounds.rest.max(begun.elapsed() * REST)).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use counterfoil::removal::{Bounds, Drift, Onward, Overdue, Removal as _, Removed, Terms, pass};
 use counterfoil::sqlite::{Whose, overdue};
@@ -12,6 +13,9 @@ use indicatif::HumanDuration;
 use crate::output::{printable, say};
 use crate::place::{Place, runtime};
 use crate::progress::bar;
+
+/// An operator waits for the end: larger steps, shorter rests, and still four fifths of the time for calls.
+const STEP: Bounds = Bounds { rows: 256, time: Duration::from_millis(10), rest: Duration::ZERO };
 
 /// The clock is not believed.
 const DISTRUSTED: u8 = 1;
@@ -45,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let due = ledger.overdue(&terms, as_of).await?;
         let bar = bar(due.iter().map(|due| due.results + due.facts).sum(), "removing");
         let mut total = Removed::default();
-        pass(&ledger, &terms, as_of, Bounds::default(), |removed| {
+        pass(&ledger, &terms, as_of, STEP, |removed| {
             (total.results, total.facts) = (total.results + removed.results, total.facts + removed.facts);
             bar.set_position(total.results + total.facts);
             Onward::Go
@@ -57,7 +61,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     ledger.close();
     match ran.map_err(failed)? {
         Ok((total, due)) => {
-            say(&format!("Removed {} results and {} receipts.\n", total.results, total.facts))?;
+            say(&format!(
+                "Removed {} and {}.\n",
+                some(total.results, "result"),
+                some(total.facts, "receipt")
+            ))?;
             say(&undeclared(&due, &terms))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -94,13 +102,18 @@ fn distrusted(drift: Drift) -> Ran {
 fn told(due: &[Overdue], what: &str) -> String {
     let total = |of: fn(&Overdue) -> u64| due.iter().map(of).sum::<u64>();
     let (results, facts) = (total(|due| due.results), total(|due| due.facts));
-    let mut out = format!("{results} results and {facts} receipts {what}.\n");
+    let mut out = format!("{} and {} {what}.\n", some(results, "result"), some(facts, "receipt"));
     for one in due.iter().filter(|one| one.results + one.facts > 0) {
         let since = one.since.map_or_else(String::new, |since| format!(", overdue since {since}"));
         let tool = printable(&one.tool);
-        out.push_str(&format!("  {tool}: {} results, {} receipts{since}\n", one.results, one.facts));
+        let (results, facts) = (some(one.results, "result"), some(one.facts, "receipt"));
+        out.push_str(&format!("  {tool}: {results}, {facts}{since}\n"));
     }
     out
+}
+
+fn some(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Tools that nobody declares any more.
@@ -146,7 +159,7 @@ fn forget_all(place: &Path, whose: &Whose) -> anyhow::Result<u64> {
     let ran = runtime()?.block_on(async {
         let mut total = 0;
         loop {
-            match ledger.forget(whose, Bounds::default()).await? {
+            match ledger.forget(whose, STEP).await? {
                 0 => return Ok(total),
                 some => total += some,
             }

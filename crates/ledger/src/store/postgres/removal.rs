@@ -142,13 +142,16 @@ impl Step {
         let (begun, mut left) = (Instant::now(), self.bounds.rows);
         let mut removed = Removed::default();
         for tool in tools(tx).await? {
-            let results =
-                some(tx, DROP_RESULTS, held(&tool), self.terms.results_before(&tool, self.as_of), left);
-            let results = results.await?;
+            let mut facts = 0;
+            for part in [held(&tool), bare(&tool)] {
+                let before = self.terms.facts_before(&tool, self.as_of);
+                let gone = some(tx, DELETE_FACTS, part, before, left).await?;
+                left = left.saturating_sub(usize::try_from(gone).unwrap_or(usize::MAX));
+                facts += gone;
+            }
+            let before = self.terms.results_before(&tool, self.as_of);
+            let results = some(tx, DROP_RESULTS, held(&tool), before, left).await?;
             left = left.saturating_sub(usize::try_from(results).unwrap_or(usize::MAX));
-            let facts = some(tx, DELETE_FACTS, bare(&tool), self.terms.facts_before(&tool, self.as_of), left);
-            let facts = facts.await?;
-            left = left.saturating_sub(usize::try_from(facts).unwrap_or(usize::MAX));
             (removed.results, removed.facts) = (removed.results + results, removed.facts + facts);
             if left == 0 || begun.elapsed() > self.bounds.time {
                 return Ok(Removed { more: results + facts > 0 || left == 0, ..removed });
@@ -184,7 +187,13 @@ async fn overdue(tx: &Tx, terms: &Terms, as_of: Timestamp) -> Result<Vec<Overdue
         let (past, third) = count(tx, held(&tool), terms.facts_before(&tool, as_of), as_of).await?;
         let since = [first, second, third].into_iter().flatten().min();
         let declared = terms.declares(&tool);
-        all.push(Overdue { tool, declared, results, facts: facts + past, since });
+        all.push(Overdue {
+            tool,
+            declared,
+            results: results.saturating_sub(past),
+            facts: facts + past,
+            since,
+        });
     }
     Ok(all)
 }

@@ -71,8 +71,10 @@ fn step(tx: &Tx<'_>, terms: &Terms, as_of: Timestamp, bounds: Bounds) -> Result<
     let mut left = Left { begun: Instant::now(), rows: bounds.rows, bounds };
     let mut removed = Removed::default();
     for tool in tools(tx)? {
+        for part in [held(&tool), bare(&tool)] {
+            removed.facts += left.run(tx, DELETE_FACTS, &part, terms.facts_before(&tool, as_of))?;
+        }
         removed.results += left.run(tx, DROP_RESULTS, &held(&tool), terms.results_before(&tool, as_of))?;
-        removed.facts += left.run(tx, DELETE_FACTS, &bare(&tool), terms.facts_before(&tool, as_of))?;
         if left.spent() {
             return Ok(Removed { more: true, ..removed });
         }
@@ -135,7 +137,13 @@ pub fn overdue(connection: &Connection, terms: &Terms, as_of: Timestamp) -> Resu
         let (past, third) = count(held(&tool), terms.facts_before(&tool, as_of))?;
         let since = [first, second, third].into_iter().flatten().min();
         let declared = terms.declares(&tool);
-        all.push(Overdue { tool, declared, results, facts: facts + past, since });
+        all.push(Overdue {
+            tool,
+            declared,
+            results: results.saturating_sub(past),
+            facts: facts + past,
+            since,
+        });
     }
     Ok(all)
 }
