@@ -9,6 +9,7 @@ pub mod config;
 pub mod diagnostics;
 pub mod front;
 pub mod http;
+mod kind;
 pub mod mcp;
 pub mod plan;
 pub mod run;

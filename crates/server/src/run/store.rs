@@ -6,6 +6,7 @@ use counterfoil::Clock;
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
+use super::postgres::Postgres;
 use super::reading::Asking;
 use super::sqlite::Sqlite;
 use super::start::StartError;
@@ -19,12 +20,14 @@ pub(super) type Differing = Option<(String, String)>;
 #[derive(Debug)]
 pub(super) enum Store {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 impl Store {
     pub(super) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         match &plan.database {
             Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock).map(Self::Sqlite),
+            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
         }
     }
 
@@ -32,6 +35,7 @@ impl Store {
     pub(super) async fn pin(&self, contracts: &[Pinned]) -> Result<Differing, Refusal> {
         match self {
             Self::Sqlite(store) => store.pin(contracts.to_vec()).await,
+            Self::Postgres(store) => store.pin(contracts).await,
         }
     }
 
@@ -39,6 +43,7 @@ impl Store {
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {
         match self {
             Self::Sqlite(store) => store.write(writing).await,
+            Self::Postgres(store) => store.write(writing).await,
         }
     }
 
@@ -46,6 +51,7 @@ impl Store {
     pub(super) async fn read(&self, asking: Asking) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.read(asking).await,
+            Self::Postgres(store) => store.read(asking).await,
         }
     }
 
@@ -53,6 +59,7 @@ impl Store {
     pub(super) async fn status(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.status(question).await,
+            Self::Postgres(store) => store.status(question).await,
         }
     }
 
@@ -60,6 +67,7 @@ impl Store {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.void(question).await,
+            Self::Postgres(store) => store.void(question).await,
         }
     }
 
@@ -67,6 +75,7 @@ impl Store {
     pub(super) fn close(&self) {
         match self {
             Self::Sqlite(store) => store.close(),
+            Self::Postgres(store) => store.close(),
         }
     }
 }
