@@ -43,9 +43,19 @@ impl Proxy {
         Self::start(port, Cut::BeforeCommit, 0).await
     }
 
+    /// At `own`, in front of the server at `port`, and cuts nothing.
+    pub async fn at(own: u16, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", own)).await.unwrap();
+        Self::listening(listener, port, Cut::BeforeCommit, Cut::BeforeCommit.mark(), 0)
+    }
+
     /// As [`Proxy::start`], where `mark` is what is looked for on its way to the server, in place of COMMIT.
     pub async fn marked(port: u16, cut: Cut, mark: &'static [u8], times: usize) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        Self::listening(listener, port, cut, mark, times)
+    }
+
+    fn listening(listener: TcpListener, port: u16, cut: Cut, mark: &'static [u8], times: usize) -> Self {
         let own = listener.local_addr().unwrap().port();
         let left = Arc::new(AtomicUsize::new(times));
         let trips = Arc::<AtomicUsize>::default();

@@ -151,7 +151,7 @@ async fn write(
         Seen::Answered(answer) => Ok(Done::Answered(answer)),
         Seen::Fresh(reading) => {
             let result = guarded(async { handler.write(tx, reading).await }).await?;
-            let reply = receipts.record(tx.wrapper(), call, reading, result, tx.begun()).await?;
+            let reply = receipts.record(tx.connection(), call, reading, result, tx.begun()).await?;
             Ok(Done::Written(reply))
         }
     }
@@ -216,7 +216,7 @@ pub(super) async fn judge(
 async fn wait_for_older_try(call: &Call, tx: &mut Tx, doubt: &Doubt) -> Result<(), Setback> {
     let key = Key::from(call);
     let _ = tx.begin(key).await?;
-    match insert_void(tx.wrapper(), key).await {
+    match insert_void(tx.connection(), key).await {
         Ok(()) => doubt.waited(),
         Err(Fault::Postgres(error)) if raced(&error) => {}
         Err(fault) => {

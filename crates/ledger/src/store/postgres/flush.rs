@@ -9,7 +9,7 @@ use super::attempt::{Handler, answered, judge};
 use super::declared::{Composed, NOT_GIVEN, TOO_LARGE, UNCHANGED, Values};
 use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, lost, missing, of_receipts, raced, raised, repeatable};
-use super::pool::Planning;
+use super::pool::{Connection, Planning};
 use super::receipts::{Words, fault_of_ours, instant, receipt, timestamp};
 use super::retry::Setback;
 use super::turn::{Receipts, bounded};
@@ -258,48 +258,56 @@ async fn send(
         None => None,
         Some(session) => Some((session, session.values(&[], &values.values).ok_or_else(missing)?)),
     };
+    let bracket = session.is_some() || !tx.keeps_statements();
     tx.opened();
-    let sent = match session {
-        None => alone(tx, composed, &parameters, planning).await,
-        Some((session, settings)) => bracketed(tx, composed, &parameters, session, &settings, planning).await,
+    tx.connection().plan(planning);
+    let sent = if bracket {
+        bracketed(tx, (composed, parameters), session).await
+    } else {
+        query(tx.connection(), (composed, parameters)).await
     };
     match &sent {
         // Severed, when the transaction is dropped.
         Err(error) if lost(error) => {}
-        Err(_) if values.declared.session.is_some() => tx.rollback(),
+        Err(_) if bracket => tx.rollback(),
         Ok(_) | Err(_) => tx.closed(),
     }
     Ok(sent?)
 }
 
-async fn alone(
-    tx: &Tx,
-    composed: &Composed,
-    parameters: &[Value<'_>],
-    planning: Planning,
-) -> Result<Vec<Row>, Error> {
-    let connection = tx.connection();
-    let statement = connection.statement(composed).await?;
-    connection.plan(planning);
-    connection.wrapper.query(&statement, parameters).await
+type Bound<'a, 'v> = (&'a Composed, Vec<Value<'v>>);
+
+/// One statement: kept where the connection keeps any, and otherwise unnamed and typed.
+async fn query(connection: &Connection, (composed, parameters): Bound<'_, '_>) -> Result<Vec<Row>, Error> {
+    if connection.keeps() {
+        let statement = connection.statement(composed).await?;
+        return connection.wrapper.query(&statement, &parameters).await;
+    }
+    let typed: Vec<_> = parameters.into_iter().zip(composed.types.iter().cloned()).collect();
+    connection.wrapper.query_typed(&composed.sql, &typed).await
 }
 
 async fn bracketed(
     tx: &Tx,
-    composed: &Composed,
-    parameters: &[Value<'_>],
-    session: &Composed,
-    settings: &[Value<'_>],
-    planning: Planning,
+    statement: Bound<'_, '_>,
+    session: Option<Bound<'_, '_>>,
 ) -> Result<Vec<Row>, Error> {
     let connection = tx.connection();
-    let (set, statement) = (connection.statement(session).await?, connection.statement(composed).await?);
-    connection.plan(planning);
+    for composed in session.iter().map(|(session, _)| *session).chain([statement.0]) {
+        connection.prepare(composed).await?;
+    }
+    let begin = connection.beginning("BEGIN ISOLATION LEVEL READ COMMITTED");
+    let set = async {
+        match session {
+            Some(session) => query(connection, session).await.map(drop),
+            None => Ok(()),
+        }
+    };
     let wrapper = &connection.wrapper;
     let (begun, set, rows, committed) = join4(
-        wrapper.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-        wrapper.query(&set, settings),
-        wrapper.query(&statement, parameters),
+        wrapper.batch_execute(&begin),
+        set,
+        query(connection, statement),
         wrapper.batch_execute(COMMIT),
     )
     .await;

@@ -6,11 +6,11 @@ use counterfoil_core::{
     Committed, Fingerprint, Issuer, Reading, Receipt, RequestId, Revision, Subject, Timestamp, ToolName,
     Workspace,
 };
-use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::{describe, ours};
+use super::pool::Connection;
 use super::run::{Parameter, Run};
 use super::tx::Tx;
 use crate::fault::Fault;
@@ -58,9 +58,12 @@ pub(super) fn receipt(row: &Row, at: usize) -> Result<Option<Receipt>, Fault> {
     }
 }
 
-/// Has the look-up prepared on `wrapper`, which keeps it: so that it goes out in one flush with its BEGIN.
-pub(super) async fn prepare_find(wrapper: &ClientWrapper) -> Result<(), tokio_postgres::Error> {
-    wrapper.prepare_typed_cached(FIND, &[const { Type::TEXT }; 5]).await.map(drop)
+/// Has the look-up prepared on `connection`, if it keeps it: so that it goes out in one flush with its BEGIN.
+pub(super) async fn prepare_find(connection: &Connection) -> Result<(), tokio_postgres::Error> {
+    if !connection.keeps() {
+        return Ok(());
+    }
+    connection.wrapper.prepare_typed_cached(FIND, &[const { Type::TEXT }; 5]).await.map(drop)
 }
 
 /// The database's clock.
@@ -113,7 +116,7 @@ pub(super) async fn insert_void(run: &impl Run, key: Key<'_>) -> Result<(), Faul
 /// # Errors
 /// [`Fault::Broken`] for a row that a newer program wrote.
 pub async fn find_record(tx: &Tx, key: Key<'_>) -> Result<Option<Record>, Fault> {
-    let rows = tx.wrapper().rows(FIND_RECORD, &Words::of(&key).parameters()).await?;
+    let rows = tx.connection().rows(FIND_RECORD, &Words::of(&key).parameters()).await?;
     rows.first().map(record).transpose()
 }
 
@@ -137,7 +140,7 @@ pub async fn list(tx: &Tx, filter: &Filter) -> Result<Vec<Record>, Fault> {
         (&limit, Type::INT8),
         (&offset, Type::INT8),
     ];
-    tx.wrapper().rows(LIST, &parameters).await?.iter().map(record).collect()
+    tx.connection().rows(LIST, &parameters).await?.iter().map(record).collect()
 }
 
 /// The words of a key, borrowed for as long as a statement runs.

@@ -170,7 +170,7 @@ pub(super) async fn connection(pool: &Pool<Manager>) -> Result<Object<Manager>, 
 }
 
 /// Longer each time, and never the same for two rivals.
-fn pause(tried: u32) -> Duration {
+pub(super) fn pause(tried: u32) -> Duration {
     let most = (2_u64 << tried.min(8)).min(500);
     Duration::from_millis(rand::random_range(0..=most))
 }

@@ -61,10 +61,11 @@ impl Tx {
     pub(super) async fn begin(&mut self, key: Key<'_>) -> Result<Option<Receipt>, Fault> {
         self.open = true;
         self.connection.plan(Planning::AsEver);
-        let wrapper = &self.connection.wrapper;
-        prepare_find(wrapper).await?;
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        prepare_find(connection).await?;
+        let begin = connection.beginning(BEGIN);
         let (begun, found, restored) =
-            join3(wrapper.batch_execute(BEGIN), find(wrapper, key), wrapper.batch_execute(AS_EVER)).await;
+            join3(wrapper.batch_execute(&begin), find(connection, key), wrapper.batch_execute(AS_EVER)).await;
         begun?;
         let found = found?;
         restored?;
@@ -76,8 +77,9 @@ impl Tx {
     pub(super) async fn begin_read(&mut self) -> Result<(), Fault> {
         self.open = true;
         self.connection.plan(Planning::AsEver);
-        let wrapper = &self.connection.wrapper;
-        let (begun, now) = join(wrapper.batch_execute(BEGIN_READ), now(wrapper)).await;
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        let begin = connection.beginning(BEGIN_READ);
+        let (begun, now) = join(wrapper.batch_execute(&begin), now(connection)).await;
         begun?;
         self.now = now?;
         Ok(())
@@ -87,7 +89,8 @@ impl Tx {
     pub(super) async fn begin_write(&mut self) -> Result<(), Fault> {
         self.open = true;
         self.connection.plan(Planning::AsEver);
-        Ok(self.wrapper().batch_execute(BEGIN).await?)
+        let begin = self.connection.beginning(BEGIN);
+        Ok(self.wrapper().batch_execute(&begin).await?)
     }
 
     /// The database's clock when this attempt began; the receipt's own instant is that of its insertion, after
@@ -97,7 +100,15 @@ impl Tx {
         self.now
     }
 
-    /// Prepares `sql`, and keeps it for the next calls on the same connection.
+    /// Does the connection keep prepared statements? Where it does not ([`super::Options::prepare`]), a handler runs
+    /// `query_typed` and its like.
+    #[must_use]
+    pub fn keeps_statements(&self) -> bool {
+        self.connection.keeps()
+    }
+
+    /// Prepares `sql`, and keeps it for the next calls on the same connection. Only where it
+    /// [keeps statements](Tx::keeps_statements).
     ///
     /// # Errors
     /// The database's own.
