@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use counterfoil::{Clock, SystemClock};
 use counterfoil_core::Principal;
 use counterfoil_core::json::Bounds;
 use counterfoil_server::auth::{Authenticator, TokenEntry};
@@ -75,9 +76,9 @@ impl Door {
                 "{address} can be reached from other machines, and this version speaks no TLS: listen on 127.0.0.1, behind a proxy that does"
             );
         }
-        if plan.tokens.is_empty() {
+        if plan.tokens.is_empty() && plan.edge.trusted.is_empty() {
             bail!(
-                "nobody can call over HTTP: add a [[auth.token]] (`counterfoil token new` makes one), or use --stdio"
+                "nobody can call over HTTP: add a [[auth.token]] (`counterfoil token new` makes one) or a [[auth.jwt]], or use --stdio"
             );
         }
         let listener = TcpListener::bind(address).await;
@@ -104,8 +105,11 @@ impl Door {
                 let address = listener.local_addr()?;
                 let entries =
                     plan.tokens.into_iter().map(|(sha256, principal)| TokenEntry { sha256, principal });
-                let options = http::Options { limits, drain: DRAIN, ..http::Options::default() };
-                let edge = http::Edge::new(tools, Authenticator::new(entries.collect()), options);
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+                let known = Authenticator::new(entries.collect()).trusting(plan.edge.trusted, &clock)?;
+                let metadata = plan.edge.metadata;
+                let options = http::Options { limits, metadata, drain: DRAIN, ..http::Options::default() };
+                let edge = http::Edge::new(tools, known, options);
                 eprintln!("listening on http://{address}{}", http::MCP_PATH);
                 http::serve(listener, edge, shutdown).await?;
             }

@@ -3,6 +3,8 @@
 //! Every answer given here is JSON, in the shape of a JSON-RPC error. The order of the doors is fixed: Host and
 //! Origin (403), method (405), identity (401), headers (406, 415), size (413), strict reading (400).
 
+mod metadata;
+
 use std::future::{Future, IntoFuture as _};
 use std::io;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{any, get};
 use bytes::{Bytes, BytesMut};
-use counterfoil_core::{Code, Principal, Refusal, wire};
+use counterfoil_core::{Principal, Refusal, Scope, wire};
 use http::header::{
     ACCEPT, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, RETRY_AFTER,
     WWW_AUTHENTICATE,
@@ -22,6 +24,7 @@ use http::header::{
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
+use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +34,9 @@ use crate::front::{
 };
 use crate::mcp::{Mcp, McpHttp};
 use crate::tools::Tools;
+use metadata::challenge;
+
+pub use metadata::{Metadata, NoResource, WELL_KNOWN};
 
 /// Where MCP is spoken.
 pub const MCP_PATH: &str = "/mcp";
@@ -39,6 +45,7 @@ pub const HEALTH_PATH: &str = "/healthz";
 
 /// Names that always reach a server on this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The MCP library wants to see both. It always answers the first here.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -52,6 +59,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// Web pages that may call, as `https://app.example.com`, spelled as browsers spell `Origin`. None by default.
     pub origins: Vec<String>,
+    /// This server as an OAuth resource. Without it, a client must know by itself where tokens come from.
+    pub metadata: Option<Metadata>,
     /// How long a body may take to arrive.
     pub body_wait: Duration,
     /// How long a shutdown waits for begun calls, and then again for their answers to be read.
@@ -61,8 +70,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        let (hosts, origins) = (Vec::new(), Vec::new());
-        Self { limits: Limits::default(), hosts, origins, body_wait: seconds(30), drain: seconds(30) }
+        Self {
+            limits: Limits::default(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            metadata: None,
+            body_wait: seconds(30),
+            drain: seconds(30),
+        }
     }
 }
 
@@ -79,8 +94,9 @@ impl Edge {
     /// The edge of `tools`.
     #[must_use]
     pub fn new(tools: Arc<dyn Tools>, authenticator: Authenticator, options: Options) -> Arc<Self> {
-        let names: Vec<String> =
-            LOOPBACK.iter().copied().map(str::to_owned).chain(options.hosts.iter().cloned()).collect();
+        let own = options.metadata.as_ref().map(|metadata| metadata.host().to_owned());
+        let named = options.hosts.iter().cloned().chain(own);
+        let names: Vec<String> = LOOPBACK.iter().copied().map(str::to_owned).chain(named).collect();
         let mcp = Mcp::new(tools);
         // The library checks what we check, a second time.
         let service = McpHttp::new(mcp.clone(), &names, &options.origins, options.limits.body);
@@ -92,6 +108,9 @@ impl Edge {
     pub fn router(self: &Arc<Self>) -> Router {
         Router::new()
             .route(MCP_PATH, any(mcp))
+            .route(&format!("{MCP_PATH}/{{workspace}}"), any(mcp))
+            .route(WELL_KNOWN, get(resource))
+            .route(&format!("{WELL_KNOWN}/{{*suffix}}"), get(resource))
             .route(HEALTH_PATH, get(health))
             .fallback(nowhere)
             .with_state(Arc::clone(self))
@@ -134,16 +153,35 @@ async fn health() -> Response {
     reply(StatusCode::OK, "{\"status\":\"ok\"}")
 }
 
+async fn resource(State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    let suffix = request.uri().path().strip_prefix(WELL_KNOWN).unwrap_or_default();
+    match edge.options.metadata.as_ref().and_then(|metadata| metadata.document(suffix)) {
+        Some(document) => reply(StatusCode::OK, document),
+        None => nowhere().await,
+    }
+}
+
 async fn nowhere() -> Response {
     let problem = format!("There is nothing here. MCP is spoken at {MCP_PATH}.");
     reply(StatusCode::NOT_FOUND, front::error(None, TURNED_AWAY, &problem, None))
 }
 
 async fn mcp(State(edge): State<Arc<Edge>>, request: Request) -> Response {
-    match edge.answer(request).await {
+    let Some(workspace) = workspace(request.uri()) else { return nowhere().await };
+    match edge.answer(request, workspace.as_deref()).await {
         Ok(response) => response,
-        Err(stop) => stop.response(),
+        Err(stop) => edge.stopped(stop, workspace.as_deref()),
     }
+}
+
+/// The workspace that `/mcp/WORKSPACE` names, if it names one; the outer `None` if it is spelled as none can be.
+#[expect(clippy::option_option, reason = "no name, and no such place, are two answers")]
+fn workspace(uri: &Uri) -> Option<Option<String>> {
+    let Some(segment) = uri.path().strip_prefix(MCP_PATH).and_then(|rest| rest.strip_prefix('/')) else {
+        return Some(None);
+    };
+    let name = percent_decode_str(segment).decode_utf8().ok()?;
+    (!name.is_empty()).then(|| Some(name.into_owned()))
 }
 
 /// Why a request goes no further.
@@ -162,45 +200,100 @@ impl Stop {
     fn door(status: StatusCode, message: impl Into<String>) -> Self {
         Stop::Door(status, message.into())
     }
+}
 
-    fn response(self) -> Response {
+impl Edge {
+    fn stopped(&self, stop: Stop, workspace: Option<&str>) -> Response {
         let away = |status, message: &str| reply(status, front::error(None, TURNED_AWAY, message, None));
-        match self {
+        match stop {
             Stop::Door(status, message) => away(status, &message),
             Stop::Method => {
                 let response =
                     away(StatusCode::METHOD_NOT_ALLOWED, "This server keeps no sessions. Use POST.");
                 with(response, ALLOW, HeaderValue::from_static("POST"))
             }
-            Stop::Denied(denied) => {
-                let response = away(StatusCode::UNAUTHORIZED, &denied.to_string());
-                with(response, WWW_AUTHENTICATE, HeaderValue::from_static(denied.challenge()))
-            }
+            Stop::Denied(denied) => self.denied(denied, workspace),
             Stop::Rejected(rejection) => reply(StatusCode::BAD_REQUEST, rejection.body()),
         }
     }
+
+    fn denied(&self, denied: Denied, workspace: Option<&str>) -> Response {
+        let message = front::error(None, TURNED_AWAY, &denied.to_string(), None);
+        let response = reply(denied.status(), message);
+        if denied == Denied::Unavailable {
+            return with(response, RETRY_AFTER, HeaderValue::from(crate::auth::PAUSE.as_secs()));
+        }
+        if denied.status() != StatusCode::UNAUTHORIZED {
+            return response;
+        }
+        let metadata = self.options.metadata.as_ref();
+        let first = metadata.map(Metadata::first).unwrap_or_default();
+        with(response, WWW_AUTHENTICATE, challenge(metadata, denied.error(), first, workspace))
+    }
+
+    /// A refusal that has a status of its own.
+    fn refused(&self, id: Option<&Id>, refusal: &Refusal, asked: &Asked<'_>) -> Response {
+        let status =
+            StatusCode::from_u16(refusal.code().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = front::error(id, TURNED_AWAY, refusal.message(), Some(&refusal.body()));
+        let response = reply(status, body);
+        if let Some(missing) = refusal.scope().and_then(|scope| Scope::parse(scope).ok()) {
+            let scopes = self.needed(missing, asked);
+            let metadata = self.options.metadata.as_ref();
+            let challenge = challenge(metadata, Some("insufficient_scope"), &scopes, asked.workspace);
+            return with(response, WWW_AUTHENTICATE, challenge);
+        }
+        match refusal.retry_after() {
+            // Whole seconds, rounded up: half a second is no reason to come back at once.
+            Some(wait) => {
+                with(response, RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().ok())
+            }
+            None => response,
+        }
+    }
+
+    /// From 2026-07-28 on a challenge names what the call needs, and clients add it to what they have; before, they
+    /// asked for exactly what was named, and would have lost what they had.
+    fn needed(&self, missing: Scope, asked: &Asked<'_>) -> Vec<Scope> {
+        let adds = asked.version.as_ref().is_some_and(|version| version.as_bytes() >= ADDS.as_bytes());
+        let known = |scope: &&Scope| self.options.metadata.as_ref().is_some_and(|all| all.knows(scope));
+        let held = asked.principal.scopes.iter().filter(known).filter(|_| !adds);
+        held.cloned().chain([missing]).collect()
+    }
+}
+
+/// The revision in which clients add what a challenge names to what they have.
+const ADDS: &str = "2026-07-28";
+
+/// What the answer to a request is shaped by.
+struct Asked<'a> {
+    principal: Arc<Principal>,
+    version: Option<HeaderValue>,
+    workspace: Option<&'a str>,
 }
 
 impl Edge {
-    async fn answer(&self, request: Request) -> Result<Response, Stop> {
+    async fn answer(&self, request: Request, workspace: Option<&str>) -> Result<Response, Stop> {
         let (parts, body) = request.into_parts();
         self.addressed(&parts.uri, &parts.headers)?;
         if parts.method != Method::POST {
             return Err(Stop::Method);
         }
-        let principal = self.authenticator.authenticate(&parts.headers).map_err(Stop::Denied)?;
+        let principal =
+            self.authenticator.authenticate(&parts.headers, workspace).await.map_err(Stop::Denied)?;
         negotiable(&parts.headers)?;
         let body = self.body(&parts.headers, body).await?;
         let ids = parts.headers.get_all(wire::HEADER).iter().map(|value| value.as_bytes().into()).collect();
         let message = front::read(body, self.options.limits.json, ids).map_err(Stop::Rejected)?;
-        Ok(self.dispatch(parts, principal, message).await)
+        let version = parts.headers.get(VERSION).cloned();
+        Ok(self.dispatch(parts, message, &Asked { principal, version, workspace }).await)
     }
 
     async fn dispatch(
         &self,
         mut parts: http::request::Parts,
-        principal: Arc<Principal>,
         message: Message,
+        asked: &Asked<'_>,
     ) -> Response {
         let verdict = Verdict::default();
         let id = message.id().cloned();
@@ -209,11 +302,12 @@ impl Edge {
         parts.headers.remove(AUTHORIZATION);
         parts.headers.remove(wire::HEADER);
         parts.headers.insert(ACCEPT, BOTH);
+        let principal = Arc::clone(&asked.principal);
         parts.extensions.insert(Front { principal, given: message.given, verdict: Some(verdict.clone()) });
         let request = http::Request::from_parts(parts, Full::new(message.body));
         let response = self.service.handle(request).await;
         match verdict.get() {
-            Some(refusal) => refused(id.as_ref(), refusal),
+            Some(refusal) => self.refused(id.as_ref(), refusal, asked),
             None => as_json(id, response),
         }
     }
@@ -315,24 +409,6 @@ fn negotiable(headers: &HeaderMap) -> Result<(), Stop> {
         let problem =
             "This server answers JSON. Send the header \"Accept: application/json, text/event-stream\".";
         Err(Stop::door(StatusCode::NOT_ACCEPTABLE, problem))
-    }
-}
-
-/// A refusal that has a status of its own.
-fn refused(id: Option<&Id>, refusal: &Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.code().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let response = reply(status, front::error(id, TURNED_AWAY, refusal.message(), Some(&refusal.body())));
-    if refusal.code() == Code::Forbidden {
-        return with(
-            response,
-            WWW_AUTHENTICATE,
-            HeaderValue::from_static("Bearer error=\"insufficient_scope\""),
-        );
-    }
-    match refusal.retry_after() {
-        // Whole seconds, rounded up: half a second is no reason to come back at once.
-        Some(wait) => with(response, RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().ok()),
-        None => response,
     }
 }
 

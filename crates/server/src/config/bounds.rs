@@ -39,3 +39,7 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Who vouches for token and stdio principals unless they name another issuer.
 pub const DEFAULT_ISSUER: &str = "local";
+/// How far an issuer's clock may differ from ours.
+pub const LEEWAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(300);
+/// How far it may differ unless configured.
+pub const DEFAULT_LEEWAY: Duration = Duration::from_secs(60);

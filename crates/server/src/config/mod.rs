@@ -7,6 +7,7 @@
 mod auth;
 pub mod bounds;
 mod fragment;
+mod jwt;
 mod names;
 mod reader;
 mod spanned;
@@ -23,6 +24,7 @@ use toml::de::DeTable;
 
 pub use auth::{Auth, Credentials, Token};
 pub use fragment::{Bounds, Fragment, Input, Literal, Member, Shape};
+pub use jwt::{Jwks, Jwt};
 pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,

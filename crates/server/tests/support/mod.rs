@@ -8,6 +8,8 @@
     reason = "test support"
 )]
 
+pub mod identity;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -41,13 +43,19 @@ pub fn principal(subject: &str) -> Arc<Principal> {
 /// Remembers what it was asked. `slow` waits at a gate; `forbidden`, `busy`, `limited` refuse; `panics` panics.
 pub struct Engine {
     pub begun: Mutex<Vec<(String, ToolCall)>>,
+    pub callers: Mutex<Vec<Arc<Principal>>>,
     pub finished: Mutex<Vec<String>>,
     pub gate: Semaphore,
 }
 
 impl Engine {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { begun: Mutex::default(), finished: Mutex::default(), gate: Semaphore::new(0) })
+        Arc::new(Self {
+            begun: Mutex::default(),
+            callers: Mutex::default(),
+            finished: Mutex::default(),
+            gate: Semaphore::new(0),
+        })
     }
 
     pub fn begun(&self) -> usize {
@@ -94,6 +102,7 @@ impl Tools for Engine {
 
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {
         let name = call.name.clone();
+        self.callers.lock().unwrap().push(Arc::clone(&principal));
         self.begun.lock().unwrap().push((principal.subject.as_str().to_owned(), call));
         Box::pin(async move {
             let answer = self.answer(&name).await;
@@ -101,6 +110,14 @@ impl Tools for Engine {
             answer
         })
     }
+}
+
+/// Knows Alice's token.
+pub fn authenticator() -> Authenticator {
+    Authenticator::new(vec![TokenEntry {
+        sha256: Sha256::digest(TOKEN).into(),
+        principal: principal("alice"),
+    }])
 }
 
 /// A running server.
@@ -113,13 +130,15 @@ pub struct Server {
 
 impl Server {
     pub async fn start(change: impl FnOnce(&mut Options)) -> Self {
+        Self::knowing(authenticator(), change).await
+    }
+
+    pub async fn knowing(authenticator: Authenticator, change: impl FnOnce(&mut Options)) -> Self {
         let engine = Engine::new();
-        let entries =
-            vec![TokenEntry { sha256: Sha256::digest(TOKEN).into(), principal: principal("alice") }];
         let mut options = Options::default();
         change(&mut options);
         let tools: Arc<dyn Tools> = engine.clone();
-        let edge = Edge::new(tools, Authenticator::new(entries), options);
+        let edge = Edge::new(tools, authenticator, options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
