@@ -4,9 +4,9 @@
 //! Origin (403), method (405), identity (401), headers (406, 415), size (413), strict reading (400).
 
 mod metadata;
+mod serve;
+mod tls;
 
-use std::future::{Future, IntoFuture as _};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,23 +25,28 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use percent_encoding::percent_decode_str;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authenticator, Denied};
 use crate::front::{
     self, Front, INVALID_PARAMS, INVALID_REQUEST, Id, Limits, Message, Rejection, TURNED_AWAY, Verdict,
 };
-use crate::mcp::{Mcp, McpHttp};
-use crate::tools::Tools;
+use crate::mcp::{Mcp, McpHttp, Watch};
+use crate::tools::{Effect, Tools};
 use metadata::challenge;
 
 pub use metadata::{Metadata, NoResource, WELL_KNOWN};
+pub use serve::serve;
+pub use tls::{BadCertificate, Certificates, Files};
 
 /// Where MCP is spoken.
 pub const MCP_PATH: &str = "/mcp";
 /// Where a load balancer asks whether we are up.
 pub const HEALTH_PATH: &str = "/healthz";
+
+/// Where it asks whether calls can be served.
+pub const READY_PATH: &str = "/readyz";
+/// How long a database may take to say that it is there.
+const READY_WAIT: Duration = Duration::from_secs(2);
 
 /// Names that always reach a server on this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -51,7 +56,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// What an operator may set.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// How large a request may be.
     pub limits: Limits,
@@ -61,8 +66,16 @@ pub struct Options {
     pub origins: Vec<String>,
     /// This server as an OAuth resource. Without it, a client must know by itself where tokens come from.
     pub metadata: Option<Metadata>,
+    /// TLS, unless a proxy in front has it.
+    pub tls: Option<Arc<Certificates>>,
+    /// Connections at once.
+    pub connections: usize,
+    /// How long a connection may be silent: before a request, within its head, and while its answer is not read.
+    pub header_wait: Duration,
     /// How long a body may take to arrive.
     pub body_wait: Duration,
+    /// How often callers may call, and where writes are written down.
+    pub watch: Watch,
     /// How long a shutdown waits for begun calls, and then again for their answers to be read.
     pub drain: Duration,
 }
@@ -75,6 +88,10 @@ impl Default for Options {
             hosts: Vec::new(),
             origins: Vec::new(),
             metadata: None,
+            tls: None,
+            connections: 1024,
+            header_wait: seconds(30),
+            watch: Watch::default(),
             body_wait: seconds(30),
             drain: seconds(30),
         }
@@ -84,6 +101,7 @@ impl Default for Options {
 /// The edge of one server.
 pub struct Edge {
     authenticator: Authenticator,
+    tools: Arc<dyn Tools>,
     hosts: Vec<Host>,
     options: Options,
     mcp: Mcp,
@@ -97,11 +115,11 @@ impl Edge {
         let own = options.metadata.as_ref().map(|metadata| metadata.host().to_owned());
         let named = options.hosts.iter().cloned().chain(own);
         let names: Vec<String> = LOOPBACK.iter().copied().map(str::to_owned).chain(named).collect();
-        let mcp = Mcp::new(tools);
+        let mcp = Mcp::new(Arc::clone(&tools)).watched(options.watch.clone());
         // The library checks what we check, a second time.
         let service = McpHttp::new(mcp.clone(), &names, &options.origins, options.limits.body);
         let hosts = names.iter().filter_map(|name| Host::parse(name)).collect();
-        Arc::new(Self { authenticator, hosts, options, mcp, service })
+        Arc::new(Self { authenticator, tools, hosts, options, mcp, service })
     }
 
     /// The routes.
@@ -112,40 +130,19 @@ impl Edge {
             .route(WELL_KNOWN, get(resource))
             .route(&format!("{WELL_KNOWN}/{{*suffix}}"), get(resource))
             .route(HEALTH_PATH, get(health))
+            .route(READY_PATH, get(ready))
             .fallback(nowhere)
             .with_state(Arc::clone(self))
     }
 }
 
-/// Serves until `shutdown`; then until every begun call has answered, or the drain time is over.
-///
-/// While begun calls finish, new requests are still taken in, so that they are told that the server is busy rather
-/// than turned away by a closed port.
-///
-/// # Errors
-/// What the listener says.
-pub async fn serve(
-    listener: TcpListener,
-    edge: Arc<Edge>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let closing = CancellationToken::new();
-    let (mcp, drain, close) = (edge.mcp.clone(), edge.options.drain, closing.clone());
-    let quiet = async move {
-        shutdown.await;
-        if tokio::time::timeout(drain, mcp.idle()).await.is_err() {
-            tracing::warn!("begun calls are still running after the drain time");
-        }
-        close.cancel();
-    };
-    let serving = axum::serve(listener, edge.router()).with_graceful_shutdown(quiet).into_future();
-    let over = async {
-        closing.cancelled().await;
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        ended = serving => ended,
-        () = over => Ok(()),
+/// Whether a call could be served, and nothing of why not.
+async fn ready(State(edge): State<Arc<Edge>>) -> Response {
+    let ready = tokio::time::timeout(READY_WAIT, edge.tools.ready()).await.unwrap_or(false);
+    if ready {
+        reply(StatusCode::OK, "{\"status\":\"ready\"}")
+    } else {
+        reply(StatusCode::SERVICE_UNAVAILABLE, "{\"status\":\"not ready\"}")
     }
 }
 
@@ -256,9 +253,13 @@ impl Edge {
     /// asked for exactly what was named, and would have lost what they had.
     fn needed(&self, missing: Scope, asked: &Asked<'_>) -> Vec<Scope> {
         let adds = asked.version.as_ref().is_some_and(|version| version.as_bytes() >= ADDS.as_bytes());
-        let known = |scope: &&Scope| self.options.metadata.as_ref().is_some_and(|all| all.knows(scope));
+        let known = |scope: &&Scope| {
+            **scope != missing && self.options.metadata.as_ref().is_some_and(|all| all.knows(scope))
+        };
         let held = asked.principal.scopes.iter().filter(known).filter(|_| !adds);
-        held.cloned().chain([missing]).collect()
+        let mut needed: Vec<Scope> = held.cloned().collect();
+        needed.push(missing);
+        needed
     }
 }
 
@@ -297,6 +298,12 @@ impl Edge {
     ) -> Response {
         let verdict = Verdict::default();
         let id = message.id().cloned();
+        // A call is counted where it is known what it calls.
+        if message.given.is_none()
+            && let Err(limited) = self.options.watch.admit(&asked.principal, Effect::Read)
+        {
+            return self.refused(id.as_ref(), &limited, asked);
+        }
         // What has been judged, and what the library does not need and so cannot log.
         parts.headers.remove(ORIGIN);
         parts.headers.remove(AUTHORIZATION);
@@ -447,13 +454,13 @@ fn with(mut response: Response, name: HeaderName, value: impl Into<Option<Header
 
 /// A name under which a server is addressed.
 #[derive(Debug, PartialEq, Eq)]
-struct Host {
+pub(crate) struct Host {
     name: String,
     port: Option<u16>,
 }
 
 impl Host {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let bare = |name: &str| name.trim_matches(['[', ']']).to_ascii_lowercase();
         if text.parse::<std::net::Ipv6Addr>().is_ok() {
             return Some(Self { name: bare(text), port: None });
@@ -467,6 +474,12 @@ impl Host {
     fn covers(&self, other: &Self) -> bool {
         self.name == other.name && (self.port.is_none() || self.port == other.port)
     }
+}
+
+/// Is this spelled as browsers spell `Origin`?
+pub(crate) fn is_origin(text: &str) -> bool {
+    let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    authority.is_some_and(|authority| !authority.contains('/') && Host::parse(authority).is_some())
 }
 
 /// HTTP/2 names the host in the URI.

@@ -115,7 +115,8 @@ async fn tokens_that_are_right() {
         check_taken(&server, &keys.p256.sign("ES256", &claims), "/mcp", expected).await;
     }
     // The other way in is still there.
-    check_taken(&server, support::TOKEN, "/mcp", ("alice", "team-a", "automation:write")).await;
+    check_taken(&server, support::TOKEN, "/mcp", ("alice", "team-a", "automation:read automation:write"))
+        .await;
     assert_eq!(provider.hits(), 1, "the keys are fetched once");
 }
 

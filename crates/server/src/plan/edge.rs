@@ -1,14 +1,17 @@
 //! How a server is reached over HTTP: whose tokens it takes, and what it tells clients that have none.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use counterfoil_core::Scope;
 
 use super::Planner;
+use crate::audit::Target;
 use crate::auth::{PATIENCE, Source, Trusted, read_file, usable};
 use crate::config::{Jwks, Jwt};
 use crate::diagnostics::Diagnostic;
-use crate::http::Metadata;
+use crate::http::{BadCertificate, Certificates, Files, Metadata};
+use crate::limit::Rates;
 
 /// The edge of a server, ready to run.
 #[derive(Debug, Clone)]
@@ -17,13 +20,72 @@ pub struct Edge {
     pub trusted: Vec<Trusted>,
     /// The server as an OAuth resource.
     pub metadata: Option<Metadata>,
+    /// A proxy in front speaks TLS.
+    pub behind_proxy: bool,
+    /// Certificate and key.
+    pub tls: Option<Files>,
+    /// Names besides loopback's and the resource's.
+    pub hosts: Vec<String>,
+    /// Web pages that may call.
+    pub origins: Vec<String>,
+    /// Where the audit log goes.
+    pub audit: Option<Target>,
+    /// Connections at once.
+    pub connections: usize,
+    /// How long a connection may be silent.
+    pub header_wait: Duration,
+    /// How long a body may take.
+    pub body_wait: Duration,
+    /// How often a caller may call.
+    pub rates: Option<Rates>,
 }
 
 impl Planner<'_> {
     pub(super) fn edge(&mut self) -> Option<Edge> {
         let config = self.config;
         let trusted: Vec<Option<Trusted>> = config.auth.jwt.iter().map(|jwt| self.trusted(jwt)).collect();
-        Some(Edge { trusted: trusted.into_iter().collect::<Option<_>>()?, metadata: self.metadata() })
+        let (server, tls) = (&config.server, self.tls());
+        let audit = server.audit.as_ref().map(|audit| match audit.to_str() {
+            Some("stdout") => Target::Stdout,
+            _ => Target::File(config.resolve(audit)),
+        });
+        // Nothing written as 0 is counted; the other is.
+        let most = |rate: u32| if rate == 0 { u32::MAX } else { rate };
+        let limited = server.rates.writes > 0 || server.rates.reads > 0;
+        let rates = Rates { writes: most(server.rates.writes), reads: most(server.rates.reads) };
+        Some(Edge {
+            trusted: trusted.into_iter().collect::<Option<_>>()?,
+            metadata: self.metadata(),
+            behind_proxy: server.behind_proxy,
+            tls: tls?,
+            hosts: server.hosts.clone(),
+            origins: server.origins.clone(),
+            audit,
+            connections: server.connections,
+            header_wait: server.header_time,
+            body_wait: server.body_time,
+            rates: limited.then_some(rates),
+        })
+    }
+
+    /// The files are read, so that what is wrong with them is known before they are needed.
+    #[expect(clippy::option_option, reason = "no TLS, and TLS that cannot be, are two answers")]
+    fn tls(&mut self) -> Option<Option<Files>> {
+        let Some(written) = &self.config.server.tls else { return Some(None) };
+        let files =
+            Files { cert: self.config.resolve(&written.cert), key: self.config.resolve(&written.key) };
+        let wrong = Certificates::load(files.clone()).err();
+        let Some(wrong) = wrong else { return Some(Some(files)) };
+        let place = match &wrong {
+            BadCertificate::Key(_) => &written.key.span,
+            BadCertificate::Certificate(_) | BadCertificate::Pair(_) => &written.cert.span,
+        };
+        let problem = match &wrong {
+            BadCertificate::Pair(why) => format!("{wrong}: {why}"),
+            BadCertificate::Key(_) | BadCertificate::Certificate(_) => wrong.to_string(),
+        };
+        self.report.push(Diagnostic::error(problem).at(place.clone(), ""));
+        None
     }
 
     fn trusted(&mut self, jwt: &Jwt) -> Option<Trusted> {

@@ -240,14 +240,14 @@ impl Planner<'_> {
 
     /// Without TLS of our own, only this machine may reach the server.
     pub(super) fn listens(&mut self) {
-        let Some(listen) = self.config.server.listen.as_ref().filter(|listen| !listen.ip().is_loopback())
-        else {
-            return;
-        };
-        let fault = Diagnostic::error("this address can be reached from other machines, and there is no TLS");
-        let help =
-            format!("write `listen = \"127.0.0.1:{}\"`, behind a proxy that speaks TLS", listen.port());
-        self.report.push(fault.at(listen.span.clone(), "").help(help));
+        let server = &self.config.server;
+        let open = server.listen.as_ref().filter(|listen| !listen.ip().is_loopback());
+        let Some(listen) = open.filter(|_| server.tls.is_none() && !server.behind_proxy) else { return };
+        let doubt = Diagnostic::warning(
+            "`serve` may refuse: other machines can reach this address, and there is no TLS",
+        );
+        let help = "add `tls = { cert = \"cert.pem\", key = \"key.pem\" }`, or `behind_proxy = true` if a proxy in front speaks TLS";
+        self.report.push(doubt.at(listen.span.clone(), "").help(help));
     }
 
     /// A scope that no tool asks for lets its holder do nothing: most often it is misspelt.
