@@ -2,6 +2,7 @@
 //! the plan, so that nothing in a call can be misspelt any more.
 
 mod contracts;
+mod edge;
 mod probe;
 mod rules;
 mod sql;
@@ -21,6 +22,7 @@ use crate::diagnostics::{Diagnostic, Report};
 use probe::Probe;
 
 pub use contracts::Pinned;
+pub use edge::Edge;
 
 /// A server, ready to run.
 #[derive(Debug, Clone)]
@@ -41,6 +43,8 @@ pub struct Plan {
     pub tokens: Vec<([u8; 32], Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
+    /// How it is reached over HTTP.
+    pub edge: Edge,
     /// What each revision's schema must stay.
     pub contracts: Vec<Pinned>,
 }
@@ -238,6 +242,7 @@ fn planned(config: &Config, whole: bool) -> (Option<Plan>, Report) {
     let plan = planner.plan(schema);
     if whole {
         planner.callers();
+        planner.doubt_resource();
         planner.listens();
         planner.doubt_scopes();
     }
@@ -269,6 +274,7 @@ impl Planner<'_> {
             names: self.names(),
             tools: tools?,
             tokens: auth.tokens.iter().map(token).collect::<Option<_>>()?,
+            edge: self.edge()?,
             stdio: auth.stdio.as_ref().and_then(|stdio| stdio.principal()).map(Arc::new),
             contracts,
         })
