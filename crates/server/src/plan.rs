@@ -3,6 +3,7 @@
 
 mod contracts;
 mod database;
+mod edge;
 mod probe;
 mod rules;
 mod sql;
@@ -28,6 +29,7 @@ use sql::Language;
 
 pub use contracts::Pinned;
 pub use database::{server, server_without_password};
+pub use edge::Edge;
 
 /// A server, ready to run.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub struct Plan {
     pub tokens: Vec<([u8; 32], Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
+    /// How it is reached over HTTP.
+    pub edge: Edge,
     /// What each revision's schema must stay.
     pub contracts: Vec<Pinned>,
 }
@@ -292,6 +296,7 @@ fn planned(config: &Config, whole: bool, again: &mut Again<'_>) -> (Option<Plan>
     let plan = planner.plan(database);
     if whole {
         planner.callers();
+        planner.doubt_resource();
         planner.listens();
         planner.doubt_scopes();
     }
@@ -323,6 +328,7 @@ impl Planner<'_> {
             names: self.names(),
             tools: tools?,
             tokens: auth.tokens.iter().map(token).collect::<Option<_>>()?,
+            edge: self.edge()?,
             stdio: auth.stdio.as_ref().and_then(|stdio| stdio.principal()).map(Arc::new),
             contracts,
         })

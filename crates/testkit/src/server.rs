@@ -107,6 +107,12 @@ impl Server {
         assert!(kill.unwrap().success());
     }
 
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        let kill = Command::new("sh").args(["-c", "kill -HUP \"$0\"", &self.child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
+
     /// Waits for its end, which must be under way.
     #[must_use]
     pub fn ended(mut self) -> ExitStatus {

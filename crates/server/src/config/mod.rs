@@ -8,14 +8,15 @@ mod auth;
 pub mod bounds;
 mod database;
 mod fragment;
+mod jwt;
 mod names;
 mod reader;
+mod server;
 mod spanned;
 mod tool;
 mod units;
 mod windows;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use toml::de::DeTable;
 pub use auth::{Auth, Credentials, Token};
 pub use database::{Address, Database, DatabaseUrl, Numeric, Password, Postgres, Setting};
 pub use fragment::{Bounds, Fragment, Input, Literal, Member, Shape};
+pub use jwt::{Jwks, Jwt};
+pub use server::{Rates, Server, Tls};
 pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,
@@ -34,7 +37,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, parsed, size};
+use reader::{Node, Table, choice, count, duration, size};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -104,20 +107,6 @@ impl Default for Limits {
     }
 }
 
-/// `[server]`
-#[derive(Clone, Debug, Default)]
-pub struct Server {
-    /// Where to listen; [`bounds::DEFAULT_LISTEN`] unless written.
-    pub listen: Option<Spanned<SocketAddr>>,
-}
-
-impl Server {
-    /// Where to listen unless told otherwise.
-    pub fn listen(&self) -> SocketAddr {
-        self.listen.as_ref().map_or(bounds::DEFAULT_LISTEN, |listen| listen.value)
-    }
-}
-
 impl Config {
     /// How long receipts of `tool` last.
     pub fn windows(&self, tool: &Tool) -> Windows {
@@ -177,7 +166,7 @@ fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Con
     let database = database.and_then(|node| database::database(report, &node));
     let receipts = section(report, &mut file, "receipts", self::receipts);
     let limits = section(report, &mut file, "limits", self::limits);
-    let server = section(report, &mut file, "server", self::server);
+    let server = section(report, &mut file, "server", server::server);
     let auth = section(report, &mut file, "auth", auth::auth);
     let tools = file.required("tools", "a server needs at least one tool: add a table `[tools.NAME]`");
     let tools = tools.and_then(|node| tool::tools(report, &node, receipts.as_ref()));
@@ -290,18 +279,4 @@ fn time_limit(
     let node = table.optional(name);
     let time = maybe(report, node, |report, node| duration(report, node, bounds::PATIENCE))?;
     Some(time.map_or(default, |time| time.value))
-}
-
-fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server> {
-    let listen = table.optional("listen");
-    let listen = maybe(report, listen, |report, node| {
-        parsed(report, node, |text| {
-            text.parse().map_err(|_| {
-                Diagnostic::error("`listen` must be an address and a port")
-                    .help(format!("for this machine alone, write `listen = \"{}\"`", bounds::DEFAULT_LISTEN))
-            })
-        })
-    });
-    table.finish(report);
-    Some(Server { listen: listen? })
 }

@@ -231,9 +231,10 @@ impl Planner<'_> {
     /// `[auth]`: somebody must be able to call, and issuers must be told apart.
     pub(super) fn callers(&mut self) {
         let auth = &self.config.auth;
-        if auth.tokens.is_empty() && auth.stdio.is_none() {
-            let fault =
-                Diagnostic::error("nobody can call: there is no `[[auth.token]]` and no `[auth.stdio]`");
+        if auth.tokens.is_empty() && auth.jwt.is_empty() && auth.stdio.is_none() {
+            let fault = Diagnostic::error(
+                "nobody can call: there is no `[[auth.token]]`, no `[[auth.jwt]]` and no `[auth.stdio]`",
+            );
             self.report
                 .push(fault.help("`counterfoil token new` makes a token and prints what to write here"));
         }
@@ -241,14 +242,14 @@ impl Planner<'_> {
 
     /// Without TLS of our own, only this machine may reach the server.
     pub(super) fn listens(&mut self) {
-        let Some(listen) = self.config.server.listen.as_ref().filter(|listen| !listen.ip().is_loopback())
-        else {
-            return;
-        };
-        let fault = Diagnostic::error("this address can be reached from other machines, and there is no TLS");
-        let help =
-            format!("write `listen = \"127.0.0.1:{}\"`, behind a proxy that speaks TLS", listen.port());
-        self.report.push(fault.at(listen.span.clone(), "").help(help));
+        let server = &self.config.server;
+        let open = server.listen.as_ref().filter(|listen| !listen.ip().is_loopback());
+        let Some(listen) = open.filter(|_| server.tls.is_none() && !server.behind_proxy) else { return };
+        let doubt = Diagnostic::warning(
+            "`serve` may refuse: other machines can reach this address, and there is no TLS",
+        );
+        let help = "add `tls = { cert = \"cert.pem\", key = \"key.pem\" }`, or `behind_proxy = true` if a proxy in front speaks TLS";
+        self.report.push(doubt.at(listen.span.clone(), "").help(help));
     }
 
     /// A scope that no tool asks for lets its holder do nothing: most often it is misspelt.
@@ -256,7 +257,7 @@ impl Planner<'_> {
         let asked: BTreeSet<&str> = self.config.tools.iter().map(|tool| tool.scope.as_str()).collect();
         let auth = &self.config.auth;
         let credentials = auth.tokens.iter().map(|token| &token.credentials).chain(&auth.stdio);
-        let held = credentials.flat_map(|credentials| &credentials.scopes);
+        let held = credentials.flat_map(|credentials| &credentials.scopes).chain(&auth.first_scopes);
         for scope in held.filter(|scope| !asked.contains(scope.as_str())) {
             let near = |name: &str| strsim::jaro_winkler(name, scope.as_str());
             let nearest = asked.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
@@ -431,7 +432,8 @@ pub(super) fn shared(tool: &config::Tool) -> bool {
 pub(super) fn issuers(config: &config::Config) -> BTreeSet<Option<Issuer>> {
     let tokens = config.auth.tokens.iter().map(|token| &token.credentials);
     let all = tokens.chain(&config.auth.stdio);
-    all.map(|credentials| credentials.principal().map(|principal| principal.issuer)).collect()
+    let written = all.map(|credentials| credentials.principal().map(|principal| principal.issuer));
+    written.chain(config.auth.jwt.iter().map(|jwt| Some(jwt.issuer.value.clone()))).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod write;
 
 use std::sync::Arc;
 
-use counterfoil::postgres::{Ledger, Options};
+use counterfoil::postgres::{Ledger, Options, Receipts};
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
@@ -51,6 +51,11 @@ impl Postgres {
             }
         }
         Ok(None)
+    }
+
+    pub(super) async fn ready(&self) -> bool {
+        let look = self.0.read(|tx| Box::pin(async move { Ok(Receipts::open(&**tx).await.is_ok()) }));
+        look.await.unwrap_or(false)
     }
 
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {

@@ -39,6 +39,14 @@ impl Store {
         }
     }
 
+    /// Can the database be reached, with a schema that this program serves?
+    pub(super) async fn ready(&self) -> bool {
+        match self {
+            Self::Sqlite(store) => store.ready().await,
+            Self::Postgres(store) => store.ready().await,
+        }
+    }
+
     /// Steps 6 to 12 of a write call.
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {
         match self {
