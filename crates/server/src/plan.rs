@@ -27,10 +27,8 @@ pub use edge::Edge;
 /// A server, ready to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The database file.
-    pub database: PathBuf,
-    /// What makes it when there is none.
-    pub schema: Option<String>,
+    /// What it serves from.
+    pub database: Database,
     /// Where to listen unless told otherwise.
     pub listen: SocketAddr,
     /// Bounds of every call.
@@ -49,6 +47,22 @@ pub struct Plan {
     pub edge: Edge,
     /// What each revision's schema must stay.
     pub contracts: Vec<Pinned>,
+}
+
+/// What a server serves from.
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// One file.
+    Sqlite(SqliteFile),
+}
+
+/// A SQLite database.
+#[derive(Debug, Clone)]
+pub struct SqliteFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What makes it when there is none.
+    pub schema: Option<String>,
 }
 
 /// A tool, ready to run.
@@ -249,13 +263,11 @@ impl Planner<'_> {
         let tools: Vec<_> = self.config.tools.iter().map(|tool| self.tool(tool)).collect();
         let contracts = self.contracts();
         let tools: Option<Vec<Arc<Tool>>> = tools.into_iter().map(|tool| tool.map(Arc::new)).collect();
-        let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
         let auth = &self.config.auth;
         let token =
             |token: &config::Token| Some((token.sha256.value, Arc::new(token.credentials.principal()?)));
         Some(Plan {
-            database: self.config.resolve(path),
-            schema,
+            database: self.database(schema),
             listen: self.config.server.listen(),
             limits: self.config.limits.clone(),
             membership,
@@ -266,6 +278,11 @@ impl Planner<'_> {
             stdio: auth.stdio.as_ref().and_then(|stdio| stdio.principal()).map(Arc::new),
             contracts,
         })
+    }
+
+    fn database(&self, schema: Option<String>) -> Database {
+        let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
+        Database::Sqlite(SqliteFile { path: self.config.resolve(path), schema })
     }
 
     fn names(&self) -> HashMap<String, usize> {
@@ -299,7 +316,7 @@ fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<P
         (true, _, _) if path.is_dir() => {
             Diagnostic::error("the database is a directory").at(url.span.clone(), "")
         }
-        (true, _, _) => match Probe::open(&path) {
+        (true, _, _) => match Probe::sqlite(&path) {
             Ok(probe) => return Some(probe),
             Err(error) => {
                 Diagnostic::error(format!("the database cannot be used: {error}")).at(url.span.clone(), "")

@@ -18,24 +18,31 @@
 
 mod attempt;
 mod contracts;
+mod declared;
+mod doubt;
 mod error;
+mod flush;
 mod ledger;
 mod migrate;
 mod pool;
 mod receipts;
 mod retry;
 mod run;
+mod seen;
+mod tls;
 mod turn;
 mod tx;
 
-pub(crate) use error::refusal_of;
+pub(crate) use error::{may_pass, refusal_of, what_to_do};
 
 pub use crate::record::{Filter, Record, State, Void};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
 pub use contracts::pin_contract;
+pub use declared::{Column, Declaration, Declared, Part, Query, Returns, Values};
 pub use ledger::{Ledger, Options};
 pub use migrate::migrate;
 pub use receipts::{find_record, list};
+pub use tls::Tls;
 pub use turn::{Permit, Receipts, Turn, commit};
 pub use tx::Tx;

@@ -109,12 +109,8 @@ impl Planner<'_> {
 
     fn prepare(&mut self, sql: &Sql, scanned: &Scanned) -> Option<Facts> {
         let probe = self.probe?;
-        match probe.prepare(&scanned.sql) {
-            Ok(mut facts) => {
-                let all = scanned.replaces();
-                facts.replaces(|table| all || probe.replaces(table));
-                Some(facts)
-            }
+        match probe.prepare(scanned) {
+            Ok(facts) => Some(facts),
             Err(unfit) => {
                 let named = || unfit.words.iter().find_map(|word| scanned.word(word));
                 let part = unfit.at.map(|at| scanned.token_at(at)).or_else(named);

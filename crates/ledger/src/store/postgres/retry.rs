@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use counterfoil_core::{Code, Refusal};
+use counterfoil_core::{Code, Operation, Refusal};
 use deadpool::managed::{Object, Pool, PoolError};
 
+use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, describe, lost, repeatable};
 use super::pool::Manager;
 use crate::fault::{Fault, internal};
@@ -74,7 +74,7 @@ pub(super) trait Attempt: Send + 'static {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Self::Answer, Setback>>;
 }
 
@@ -98,7 +98,7 @@ pub(super) async fn drive<A: Attempt>(
     if pool.status().waiting >= bounds.queue {
         return Err(Refusal::busy(RETRY_AFTER));
     }
-    let doubt = Arc::new(AtomicBool::new(false));
+    let doubt = Arc::<Doubt>::default();
     let up = Arc::clone(&doubt);
     let task = tokio::spawn(async move {
         let trying = try_on(&pool, bounds.tries, attempt, &up);
@@ -106,7 +106,7 @@ pub(super) async fn drive<A: Attempt>(
     });
     match task.await {
         Ok(Ok(answer)) => answer,
-        Err(ended) if ended.is_panic() && !doubt.load(Ordering::SeqCst) => {
+        Err(ended) if ended.is_panic() && !doubt.raised() => {
             Err(internal("a handler panicked when it was dropped"))
         }
         // Out of time, or the runtime is shutting down.
@@ -118,7 +118,7 @@ async fn try_on<A: Attempt>(
     pool: &Pool<Manager>,
     tries: u32,
     mut attempt: A,
-    doubt: &AtomicBool,
+    doubt: &Doubt,
 ) -> Result<A::Answer, Refusal> {
     let mut tried = 0;
     loop {
@@ -133,25 +133,27 @@ async fn try_on<A: Attempt>(
             return Err(definite(fault.into_refusal(), doubt));
         }
         tried += 1;
-        if tried >= tries && !doubt.load(Ordering::SeqCst) {
+        if tried >= tries && !doubt.raised() {
             return Err(Refusal::busy(RETRY_AFTER));
         }
         tokio::time::sleep(pause(tried)).await;
     }
 }
 
-/// "Not now" about a try that may have committed is "unknown".
-fn definite(refusal: Refusal, doubt: &AtomicBool) -> Refusal {
+/// "Not now" about a try that may have committed is "unknown"; and so is "not so far" about one that may not have come
+/// to its receipt yet.
+fn definite(refusal: Refusal, doubt: &Doubt) -> Refusal {
     let passing = matches!(refusal.code(), Code::Busy | Code::Internal);
-    if passing && doubt.load(Ordering::SeqCst) { Refusal::outcome_unknown(RETRY_AFTER) } else { refusal }
-}
-
-fn gave_up(doubt: &AtomicBool) -> Refusal {
-    if doubt.load(Ordering::SeqCst) {
+    let early = refusal.operation() == Some(Operation::NotCommittedSoFar);
+    if (passing && doubt.raised()) || (early && doubt.open()) {
         Refusal::outcome_unknown(RETRY_AFTER)
     } else {
-        Refusal::busy(RETRY_AFTER)
+        refusal
     }
+}
+
+fn gave_up(doubt: &Doubt) -> Refusal {
+    if doubt.raised() { Refusal::outcome_unknown(RETRY_AFTER) } else { Refusal::busy(RETRY_AFTER) }
 }
 
 /// A connection, within the pool's own time limits.
@@ -168,7 +170,7 @@ pub(super) async fn connection(pool: &Pool<Manager>) -> Result<Object<Manager>, 
 }
 
 /// Longer each time, and never the same for two rivals.
-fn pause(tried: u32) -> Duration {
+pub(super) fn pause(tried: u32) -> Duration {
     let most = (2_u64 << tried.min(8)).min(500);
     Duration::from_millis(rand::random_range(0..=most))
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::SystemTime;
 
 use counterfoil_core::{
-    Call, Code, Committed, Decision, Epoch, FieldError, Reading, Refusal, Reply, decide, limits,
+    Call, Code, Committed, Decision, Epoch, FieldError, Reading, Refusal, Reply, Timestamp, decide, limits,
 };
 use tokio_postgres::{Client, GenericClient, Transaction};
 
@@ -188,20 +188,30 @@ impl Receipts {
         if result.len() > self.result_limit {
             return Err(Refusal::result_too_large(self.result_limit).into());
         }
-        if reading.intent.text().len() > limits::INTENT {
-            let problem = format!("are larger than {} bytes", limits::INTENT);
-            return Err(Refusal::invalid_arguments(vec![FieldError::new("", problem)]).into());
-        }
+        bounded(reading)?;
         let committed_at = insert(run, Key::from(call), reading, &result, begun).await?;
-        Ok(Reply {
+        Ok(self.fresh(call, committed_at, result))
+    }
+
+    pub(super) fn fresh(&self, call: &Call, committed_at: Timestamp, result: Box<str>) -> Reply {
+        Reply {
             result,
             request_id: call.request_id.clone(),
             replayed: false,
             committed_at,
             epoch: self.epoch.clone(),
             current: None,
-        })
+        }
     }
+}
+
+/// What the receipt keeps of the arguments has its bound.
+pub(super) fn bounded(reading: &Reading) -> Result<(), Refusal> {
+    if reading.intent.text().len() > limits::INTENT {
+        let problem = format!("are larger than {} bytes", limits::INTENT);
+        return Err(Refusal::invalid_arguments(vec![FieldError::new("", problem)]));
+    }
+    Ok(())
 }
 
 /// An answer about access reveals no receipt.
