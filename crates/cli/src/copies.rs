@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use counterfoil::postgres::connect;
 use counterfoil::sqlite::{CopyError, Stage, Verified, begin_epoch, restore, verify};
-use counterfoil::{Clock as _, SystemClock, sqlite};
+use counterfoil::{Clock as _, SystemClock, postgres, sqlite};
+use counterfoil_server::plan::Server;
 use indicatif::ProgressBar;
 
 use crate::output::say;
-use crate::place::Place;
+use crate::place::{Place, runtime};
 use crate::progress::bar;
 
 #[derive(Debug, clap::Args)]
@@ -33,11 +35,28 @@ pub(crate) struct Restore {
     replace: bool,
 }
 
+/// Its own tools do it better than we could.
+const BACKUP_ON_POSTGRES: &str = "take a base backup (`pg_basebackup`) with its log archived, or one `pg_dump` of the \
+     whole database: rows and receipts of one instant. Both hold the ledger, which is in the same database";
+const RESTORE_ON_POSTGRES: &str = "restore it with its own tools, and then run `counterfoil restore` without --from, \
+     which begins a new epoch";
+
+fn begin_on_server(server: &Server) -> anyhow::Result<ExitCode> {
+    let epoch = runtime()?.block_on(async {
+        let client = connect(server.connect.clone(), &server.tls).await?;
+        postgres::begin_epoch(&client).await
+    });
+    let epoch = epoch.context("no epoch was begun")?;
+    say(&format!("Epoch {} has begun. Servers name it from their next connection on.\n", epoch.as_str()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn backup(arguments: &Backup) -> anyhow::Result<ExitCode> {
     let place = Place::of(&arguments.place)?;
-    drop(place.look()?);
+    drop(place.look(BACKUP_ON_POSTGRES)?);
     let bar = bar(0, "copying");
-    let copied = sqlite::backup(&place.database, &arguments.to, &mut |stage| show(&bar, stage));
+    let copied =
+        sqlite::backup(place.file(BACKUP_ON_POSTGRES)?, &arguments.to, &mut |stage| show(&bar, stage));
     bar.finish_and_clear();
     let held = copied.context("no backup was made")?;
     say(&format!("{} is whole: {}.\n", arguments.to.display(), inside(&held)))?;
@@ -46,7 +65,10 @@ pub(crate) fn backup(arguments: &Backup) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn put_back(arguments: &Restore) -> anyhow::Result<ExitCode> {
     let place = Place::of(&arguments.place)?;
-    let (to, now) = (&place.database, SystemClock.now());
+    if let Some(server) = place.server().filter(|_| arguments.from.is_none()) {
+        return begin_on_server(server);
+    }
+    let (to, now) = (place.file(RESTORE_ON_POSTGRES)?, SystemClock.now());
     let Some(from) = &arguments.from else {
         let held = verify(to).context("no epoch was begun")?;
         let epoch = begin_epoch(to, now).context("no epoch was begun")?;
@@ -62,7 +84,7 @@ pub(crate) fn put_back(arguments: &Restore) -> anyhow::Result<ExitCode> {
     let restored = restore(from, to, arguments.replace, now, &mut |stage| show(&bar, stage));
     bar.finish_and_clear();
     let restored = match restored {
-        Err(CopyError::Exists(there)) if there == *to => {
+        Err(CopyError::Exists(there)) if there == to => {
             bail!(
                 "{} is there already: say --replace to replace it (it is kept under another name)",
                 to.display()

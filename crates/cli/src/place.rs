@@ -3,22 +3,34 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
-use counterfoil::OpenError;
+use anyhow::{Context as _, anyhow, bail};
 use counterfoil::removal::Terms;
 use counterfoil::rusqlite::Connection;
-use counterfoil::sqlite::{Ledger, Options, look};
+use counterfoil::sqlite::{Filter, Record, list, look};
+use counterfoil::{OpenError, postgres, sqlite};
 use counterfoil_core::{Revision, Windows};
 use counterfoil_server::config::{self, Config, DatabaseUrl, Kind};
+use counterfoil_server::plan::{self, Server};
 
 use crate::check;
 
 /// A config, or the SQLite file itself.
 pub(crate) struct Place {
     named: PathBuf,
-    /// The database.
-    pub(crate) database: PathBuf,
+    database: Database,
     config: Option<Config>,
+}
+
+/// Where receipts are.
+enum Database {
+    File(PathBuf),
+    Server(Box<Server>),
+}
+
+/// A ledger that can be written.
+pub(crate) enum Opened {
+    Sqlite(sqlite::Ledger),
+    Postgres(postgres::Ledger),
 }
 
 impl Place {
@@ -27,12 +39,19 @@ impl Place {
     pub(crate) fn of(place: &Path) -> anyhow::Result<Self> {
         let named = place.to_owned();
         if place.extension().is_none_or(|extension| extension != "toml") {
-            return Ok(Self { database: named.clone(), named, config: None });
+            return Ok(Self { database: Database::File(named.clone()), named, config: None });
         }
         let (config, report) = config::read(&place.to_string_lossy(), &check::text(place)?);
         let Some(config) = config else { bail!("{} names no database:\n\n{report}", place.display()) };
-        let DatabaseUrl::Sqlite(path) = &config.database.url.value;
-        Ok(Self { named, database: config.resolve(path), config: Some(config) })
+        let database = match &config.database.url.value {
+            DatabaseUrl::Sqlite(path) => Database::File(config.resolve(path)),
+            DatabaseUrl::Postgres(address) => {
+                let server =
+                    plan::server(&config, address).map_err(|fault| anyhow!("{}", fault.message()))?;
+                Database::Server(Box::new(server))
+            }
+        };
+        Ok(Self { named, database, config: Some(config) })
     }
 
     /// As [`Place::of`], where only a config without mistakes will do: what is removed by it does not come back.
@@ -81,53 +100,84 @@ impl Place {
         self.config.is_some()
     }
 
-    fn there(&self) -> anyhow::Result<()> {
-        let path = self.database.display();
-        if self.database.is_dir() {
-            bail!("{path} is a directory");
+    /// The SQLite file; for PostgreSQL, `instead` says what to do there.
+    pub(crate) fn file(&self, instead: &str) -> anyhow::Result<&Path> {
+        match &self.database {
+            Database::File(path) => Ok(path),
+            Database::Server(_) => bail!("{} names a PostgreSQL database: {instead}", self.named.display()),
         }
-        if !self.database.exists() {
-            bail!("{path} is not there: nothing has been served from it yet");
-        }
-        Ok(())
     }
 
-    /// Opens the database to look at it, and leaves no trace.
-    pub(crate) fn look(&self) -> anyhow::Result<Connection> {
-        self.there()?;
-        let unusable = || format!("{} cannot be used", self.database.display());
-        let connection = look(&self.database).with_context(unusable)?;
-        if !connection.table_exists(None::<&str>, "counterfoil_receipts").with_context(unusable)? {
-            bail!("{} holds no receipts: nothing has been served from it yet", self.database.display());
+    /// How to reach the PostgreSQL server, if it is one.
+    pub(crate) fn server(&self) -> Option<&Server> {
+        match &self.database {
+            Database::File(_) => None,
+            Database::Server(server) => Some(server),
         }
-        Ok(connection)
     }
 
-    /// As [`Place::look`], where the tables must be as this program makes them.
-    pub(crate) fn look_now(&self) -> anyhow::Result<Connection> {
-        let connection = self.look()?;
-        if !connection.table_exists(None::<&str>, "counterfoil_epochs")? {
-            bail!(
-                "{} was written by an older version: serve it once, or run the command without --dry-run",
-                self.database.display()
-            );
+    /// Opens the SQLite file to look at it, and leaves no trace.
+    pub(crate) fn look(&self, instead: &str) -> anyhow::Result<Connection> {
+        look_at(self.file(instead)?)
+    }
+
+    /// Receipts, newest first.
+    pub(crate) fn list(&self, filter: &Filter) -> anyhow::Result<Vec<Record>> {
+        match &self.database {
+            Database::File(path) => Ok(list(&look_at(path)?, filter)?),
+            Database::Server(server) => runtime()?.block_on(async {
+                let ledger = on_server(server).await?;
+                ledger.list(filter).await.map_err(failed)
+            }),
         }
-        Ok(connection)
     }
 
     /// Opens the ledger to write, beside the servers that have it open.
-    pub(crate) fn open(&self) -> anyhow::Result<Ledger> {
-        drop(self.look()?);
-        let opened = Ledger::open(&self.database, Options { create: false, ..Options::default() });
-        opened.map_err(|error| self.unusable(error))
+    pub(crate) async fn open(&self) -> anyhow::Result<Opened> {
+        match &self.database {
+            Database::File(path) => {
+                drop(look_at(path)?);
+                let options = sqlite::Options { create: false, ..sqlite::Options::default() };
+                let opened = sqlite::Ledger::open(path, options);
+                Ok(Opened::Sqlite(opened.with_context(|| format!("{} cannot be used", path.display()))?))
+            }
+            Database::Server(server) => Ok(Opened::Postgres(on_server(server).await?)),
+        }
     }
+}
 
-    fn unusable(&self, error: OpenError) -> anyhow::Error {
-        anyhow::Error::new(error).context(format!("{} cannot be used", self.database.display()))
+/// The answer of a ledger that could not do what it was asked.
+pub(crate) fn failed(refusal: counterfoil_core::Refusal) -> anyhow::Error {
+    anyhow!("the ledger could not go on ({}): {}", refusal.code().as_str(), refusal.message())
+}
+
+fn look_at(path: &Path) -> anyhow::Result<Connection> {
+    if path.is_dir() {
+        bail!("{} is a directory", path.display());
+    }
+    if !path.exists() {
+        bail!("{} is not there: nothing has been served from it yet", path.display());
+    }
+    let unusable = || format!("{} cannot be used", path.display());
+    let connection = look(path).with_context(unusable)?;
+    if !connection.table_exists(None::<&str>, "counterfoil_receipts").with_context(unusable)? {
+        bail!("{} holds no receipts: nothing has been served from it yet", path.display());
+    }
+    Ok(connection)
+}
+
+async fn on_server(server: &Server) -> anyhow::Result<postgres::Ledger> {
+    let (tls, prepare) = (server.tls.clone(), server.prepare);
+    let options = postgres::Options { create: false, pool: 1, tls, prepare, ..postgres::Options::default() };
+    match postgres::Ledger::open(server.connect.clone(), options).await {
+        Err(OpenError::NotMigrated { found: 0, .. }) => {
+            bail!("the database holds no receipts: nothing has been served from it yet")
+        }
+        opened => opened.context("the database cannot be used"),
     }
 }
 
 /// A runtime for one command.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_time().build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?)
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use counterfoil::sqlite::{Filter, Record, State, list};
+use counterfoil::sqlite::{Filter, Record, State};
 use counterfoil::{Clock as _, SystemClock};
 use counterfoil_core::{Code, Receipt, Timestamp};
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 fn read(place: &Place, filter: Filter) -> anyhow::Result<Vec<Record>> {
     let tool = filter.tool.as_ref().map(|asked| place.ledger_name(asked));
-    list(&place.look()?, &Filter { tool, ..filter }).context("the receipts cannot be read")
+    place.list(&Filter { tool, ..filter }).context("the receipts cannot be read")
 }
 
 fn state(record: &Record) -> &'static str {

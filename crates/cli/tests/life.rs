@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use counterfoil_testkit::{Database, Send, Server, Site, Who, set_interval};
+use counterfoil_testkit::site::{Data, Kind};
+use counterfoil_testkit::{Send, Server, Site, Who, set_interval};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_counterfoil");
 
@@ -17,7 +18,7 @@ fn prune(site: &Site) -> Command {
 }
 
 /// Many receipts that are over, with results of some size, and one that is not.
-fn stock(database: &Database, count: i64) {
+fn stock(database: &Data, count: i64) {
     counterfoil::sqlite::Ledger::open(database.path(), counterfoil::sqlite::Options::default())
         .unwrap()
         .close();
@@ -107,7 +108,12 @@ fn t8_a_server_on_an_older_copy_says_so_and_names_a_new_epoch() {
 /// `operation_status`, which could not ask who may see it.
 #[test]
 fn without_stored_arguments_the_fingerprint_remains() {
-    let site = Site::automations();
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        without_stored_arguments(&Site::automations_on(kind));
+    }
+}
+
+fn without_stored_arguments(site: &Site) {
     let text = std::fs::read_to_string(site.main()).unwrap();
     let all = site.config("all.toml", &text.replacen("[receipts]", "[receipts]\nstore_intent = false", 1));
     let one = site.config(
@@ -130,4 +136,43 @@ fn without_stored_arguments_the_fingerprint_remains() {
         let stored = "SELECT count(*) FROM counterfoil_receipts WHERE intent IS NOT NULL";
         assert_eq!(site.database.count(stored), 0);
     }
+}
+
+/// T8 on PostgreSQL: the witness is in the state folder, and a failover or restore ends every connection.
+#[test]
+fn t8_a_server_with_a_state_folder_notices_a_loss_on_postgresql() {
+    let site = Site::automations_on(Kind::Postgres);
+    let text = std::fs::read_to_string(site.main()).unwrap();
+    let config = site.config("state.toml", &format!("{text}\n[server]\nstate_dir = \"state\"\n"));
+    let call = |server: &Server, number: i64| {
+        let ask = set_interval(&format!("edit-{number}"), 1, number, 30);
+        server.connect(Who::Alice).call(&Send::from(&ask)).answer()
+    };
+    let without = Server::start(Path::new(PROGRAM), &site.main());
+    assert!(without.log().contains("there is no `[server] state_dir`"), "{}", without.log());
+    without.kill();
+    let server = Server::start(Path::new(PROGRAM), &config);
+    let first = epoch(&call(&server, 1));
+    assert_eq!(epoch(&call(&server, 2)), first);
+    let loss = "DELETE FROM counterfoil_receipts WHERE request_id = 'edit-2';
+                UPDATE automations SET version = 2 WHERE id = 1;
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    site.database.execute(loss);
+    let second = epoch(&call(&server, 2));
+    assert_ne!(second, first);
+    assert!(server.log().contains("an older state took its place"), "{}", server.log());
+    server.terminate();
+    assert!(server.ended().success());
+    site.database.execute(loss);
+    let server = Server::start(Path::new(PROGRAM), &config);
+    assert!(![first, second].contains(&epoch(&call(&server, 1))), "found at start");
+    let begin = Command::new(PROGRAM).arg("restore").arg(&config).output().unwrap();
+    assert!(begin.status.success(), "{begin:?}");
+    let told = String::from_utf8(begin.stdout).unwrap();
+    site.database.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                            WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+    assert!(told.contains(&epoch(&call(&server, 1))), "{told}");
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use counterfoil::rusqlite::Connection;
-use counterfoil_testkit::{Database, Site};
+use counterfoil_testkit::Site;
+use counterfoil_testkit::site::{Data, Kind};
 use serde_json::Value;
 
 fn run(folder: &Path, line: &str) -> Output {
@@ -24,27 +25,36 @@ fn told(folder: &Path, line: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// The example's tools over a served database with operations of three ages, sound in every part.
+/// The example's tools over a served database with operations of four ages, sound in every part.
 fn site() -> Site {
-    let site = Site::automations();
-    let serve =
-        counterfoil::sqlite::Ledger::open(site.database.path(), counterfoil::sqlite::Options::default());
-    serve.unwrap().close();
-    let now = counterfoil::Clock::now(&counterfoil::SystemClock).micros();
-    let connection = site.database.connect();
-    for (number, days) in [(1, 400), (2, 40), (3, 4), (4, 0)] {
+    site_on(Kind::Sqlite)
+}
+
+fn site_on(kind: Kind) -> Site {
+    let site = Site::automations_on(kind);
+    let (now, fingerprint_of): (&str, fn(String) -> String) = match kind {
+        Kind::Sqlite => {
+            let options = counterfoil::sqlite::Options::default();
+            counterfoil::sqlite::Ledger::open(site.database.path(), options).unwrap().close();
+            ("(strftime('%s', 'now') - AGE * 86400) * 1000000", |hex| format!("x'{hex}'"))
+        }
+        Kind::Postgres => {
+            assert_eq!(told(folder(&site), "migrate counterfoil.toml").0, Some(0));
+            ("now() - AGE * interval '1 day'", |hex| format!("'\\x{hex}'"))
+        }
+    };
+    for (number, age) in [(1, 400), (2, 40), (3, 4), (4, 0)] {
         let tool = counterfoil_core::ToolName::parse("set_interval").unwrap();
         let intent = format!("{{\"expected_version\":{number},\"id\":1,\"interval_minutes\":30}}");
-        let fingerprint = counterfoil_core::Fingerprint::of_text(&tool, &intent);
+        let hex = counterfoil_core::Fingerprint::of_text(&tool, &intent).to_string();
         let result = format!("{{\"id\":1,\"interval_minutes\":30,\"version\":{}}}", number + 1);
-        let sql = "INSERT INTO counterfoil_receipts VALUES
-                   ('team-a', 'local', ?1, 'set_interval', ?2, 'committed', ?3, 'v1', ?4, ?5, ?6)";
         let subject = if number == 4 { "bob" } else { "alice" };
-        let at = now - days * 86_400_000_000;
-        let id = format!("edit-{number}");
-        connection
-            .execute(sql, (subject, id, at, fingerprint.as_bytes().as_slice(), intent, result))
-            .unwrap();
+        let (at, fingerprint) = (now.replace("AGE", &age.to_string()), fingerprint_of(hex));
+        site.database.execute(&format!(
+            "INSERT INTO counterfoil_receipts VALUES
+             ('team-a', 'local', '{subject}', 'set_interval', 'edit-{number}', 'committed', {at}, 'v1', {fingerprint},
+              '{intent}', '{result}')"
+        ));
     }
     site
 }
@@ -53,15 +63,20 @@ fn folder(site: &Site) -> &Path {
     site.database.directory()
 }
 
-fn held(database: &Database) -> (i64, i64) {
+fn held(database: &Data) -> (i64, i64) {
     let held = database.count("SELECT count(*) FROM counterfoil_receipts WHERE result IS NOT NULL");
     (database.receipts(), held)
 }
 
 #[test]
 fn prune_removes_what_is_over_and_a_dry_run_only_tells() {
-    let site = site();
-    let folder = folder(&site);
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        prune(&site_on(kind));
+    }
+}
+
+fn prune(site: &Site) {
+    let folder = folder(site);
     let (code, out, err) = told(folder, "receipts prune --dry-run counterfoil.toml");
     assert_eq!((code, out.lines().next()), (Some(0), Some("1 result and 1 receipt would go.")), "{err}");
     assert_eq!(held(&site.database), (4, 4));
@@ -70,15 +85,27 @@ fn prune_removes_what_is_over_and_a_dry_run_only_tells() {
     assert_eq!(held(&site.database), (3, 2));
     let (code, out, _) = told(folder, "receipts prune counterfoil.toml");
     assert_eq!((code, &*out), (Some(0), "Removed 0 results and 0 receipts.\n"));
-    site.database
-        .execute("UPDATE counterfoil_meta SET value = value - 40 * 86400000000 WHERE name = 'removal'");
+    let back = "SET value = CAST(CAST(value AS bigint) - 40 * 86400000000 AS text) WHERE name = 'removal'";
+    site.database.execute(&format!("UPDATE counterfoil_meta {back}"));
     let (code, out, err) = told(folder, "receipts prune counterfoil.toml");
     assert_eq!((code, &*out), (Some(1), ""));
     assert!(err.contains("nothing was removed") && err.contains("--trust-clock"), "{err}");
     let (code, _, err) = told(folder, "receipts prune counterfoil.toml --trust-clock");
     assert_eq!(code, Some(0), "{err}");
-    let (code, _, err) = told(folder, "receipts prune automations.db");
-    assert!(code == Some(3) && err.contains("give the config instead"), "{err}");
+}
+
+#[test]
+fn what_needs_a_config_or_a_file_says_so() {
+    let (file, server) = (site(), site_on(Kind::Postgres));
+    for (site, line, wanted) in [
+        (&file, "receipts prune automations.db", "give the config instead"),
+        (&server, "backup counterfoil.toml --to copy.db", "pg_basebackup"),
+        (&server, "restore counterfoil.toml --from copy.db", "without --from"),
+        (&server, "receipts export counterfoil.toml", "works on SQLite files"),
+    ] {
+        let (code, out, err) = told(folder(site), line);
+        assert!((code, &*out) == (Some(3), "") && err.contains(wanted), "{line}: {err}");
+    }
 }
 
 #[test]
@@ -101,10 +128,15 @@ fn show_says_what_a_retry_would_get() {
 
 #[test]
 fn void_makes_an_unknown_a_fact() {
-    let site = site();
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        voided(&site_on(kind));
+    }
+}
+
+fn voided(site: &Site) {
     let void = |id: &str, more: &str| {
         let whose = "--tool set_interval --workspace team-a --subject alice";
-        told(folder(&site), &format!("receipts void counterfoil.toml {id} {whose}{more}"))
+        told(folder(site), &format!("receipts void counterfoil.toml {id} {whose}{more}"))
     };
     let (code, out, _) = void("edit-9", "");
     assert_eq!((code, &*out), (Some(0), "It is void: it has not committed and never will.\n"));
@@ -116,7 +148,7 @@ fn void_makes_an_unknown_a_fact() {
     let (code, _, err) = void("edit 9", "");
     assert!(code != Some(0), "{err}");
     let (code, _, err) = told(
-        folder(&site),
+        folder(site),
         "receipts void counterfoil.toml edit-9 --tool get_automation --workspace w --subject s",
     );
     assert!(code == Some(3) && err.contains("declares no tool get_automation"), "{err}");
@@ -238,8 +270,13 @@ fn a_backup_is_put_back_under_a_new_epoch() {
 
 #[test]
 fn forgetting_a_person_keeps_the_facts() {
-    let site = site();
-    let forget = |more: &str| told(folder(&site), &format!("forget counterfoil.toml --subject alice{more}"));
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        forgotten(&site_on(kind));
+    }
+}
+
+fn forgotten(site: &Site) {
+    let forget = |more: &str| told(folder(site), &format!("forget counterfoil.toml --subject alice{more}"));
     let operations = |(code, out, err): (Option<i32>, String, String)| {
         assert_eq!(code, Some(0), "{err}");
         out.split(' ').find_map(|word| word.parse::<i64>().ok()).unwrap()

@@ -5,6 +5,7 @@ mod context;
 mod document;
 mod listing;
 mod operation;
+mod postgres;
 mod reading;
 mod removal;
 mod sqlite;
@@ -12,15 +13,15 @@ mod start;
 mod store;
 mod writing;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use counterfoil_core::json::Value;
 use counterfoil_core::{Call, Principal, Refusal, Reply, Revision, Sources, ToolName, ToolRevision, wire};
 
 use crate::plan::{Kind, Plan, Read, Tool, Write};
-use crate::tools::{Answer, Listed, Pending, ToolCall, Tools, UnknownTool};
+use crate::tools::{Answer, Effect, Listed, Noted, Pending, ToolCall, Tools, UnknownTool};
 use operation::Question;
 use reading::Asking;
 use removal::Remover;
@@ -45,6 +46,18 @@ pub struct Engine {
 impl Tools for Engine {
     fn list(&self, principal: &Principal) -> Vec<Listed> {
         listing::list(&self.plan, principal)
+    }
+
+    fn effect(&self, name: &str) -> Option<Effect> {
+        Some(match self.resolve(name).ok()? {
+            Job::Write(_) | Job::Void => Effect::Write,
+            Job::Read(..) | Job::Status => Effect::Read,
+        })
+    }
+
+    fn ready(&self) -> Pending<'_, bool> {
+        let draining = self.draining.load(Ordering::SeqCst);
+        Box::pin(async move { !draining && self.store.ready().await })
     }
 
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {
@@ -101,7 +114,7 @@ impl Engine {
     async fn run(&self, job: Job, principal: Arc<Principal>, call: ToolCall) -> Result<Answer, Refusal> {
         let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
         match job {
-            Job::Write(target) => self.write(target, &principal, &call.sources, arguments).await,
+            Job::Write(target) => self.write(target, &principal, &call.sources, arguments, &call.noted).await,
             Job::Read(tool, read) => self.read(principal, tool, read, arguments).await,
             Job::Status => self.status(&principal, arguments).await,
             Job::Void => self.void(&principal, arguments).await,
@@ -134,13 +147,14 @@ impl Engine {
         principal: &Arc<Principal>,
         sources: &Sources,
         arguments: Value,
+        noted: &OnceLock<Noted>,
     ) -> Result<Answer, Refusal> {
         let Target { tool, write, pin } = target;
         let call = Arc::new(write.contract.admit(principal, pin.as_ref(), sources, arguments)?);
         let (plan, name) = (Arc::clone(&self.plan), tool.name.clone());
         let writing = Writing { plan, tool, write, call: Arc::clone(&call) };
         let outcome = self.store.write(writing).await;
-        note(&name, &call, &outcome);
+        let _first = noted.set(note(&name, &call, &outcome));
         outcome.map(|reply| told(&reply))
     }
 
@@ -190,10 +204,12 @@ fn told(reply: &Reply) -> Answer {
     Answer::Done { structured, text }
 }
 
-fn note(tool: &ToolName, call: &Call, outcome: &Result<Reply, Refusal>) {
+fn note(tool: &ToolName, call: &Call, outcome: &Result<Reply, Refusal>) -> Noted {
     let (outcome, replayed) = match outcome {
         Ok(reply) => ("committed", reply.replayed),
         Err(refusal) => (refusal.code().as_str(), false),
     };
-    tracing::info!(tool = tool.as_str(), request_id = call.request_id.short(), outcome, replayed, "write");
+    let request_id = call.request_id.short();
+    tracing::info!(tool = tool.as_str(), request_id, outcome, replayed, "write");
+    Noted { tool: tool.to_string(), request_id: Some(request_id), outcome, replayed }
 }

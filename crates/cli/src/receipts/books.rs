@@ -16,13 +16,16 @@ use serde_json::json;
 use crate::output::{printable, say};
 use crate::place::Place;
 
+/// What is said for now where the books are not a file.
+const ON_POSTGRES: &str = "this command works on SQLite files; there, `receipts list` and SQL tell the same";
+
 /// Something does not fit.
 const UNSOUND: u8 = 1;
 /// Most problems that are told one by one.
 const MOST: usize = 100;
 
 pub(crate) fn show_stats(place: &Path) -> anyhow::Result<ExitCode> {
-    let all = stats(&Place::of(place)?.look()?)?;
+    let all = stats(&Place::of(place)?.look(ON_POSTGRES)?)?;
     if all.is_empty() {
         eprintln!("No receipts.");
     } else if std::io::stdout().is_terminal() {
@@ -67,10 +70,10 @@ fn table(all: &[Stats]) -> anyhow::Result<()> {
 
 pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
     let place = Place::of(place)?;
-    let connection = place.look()?;
+    let connection = place.look(ON_POSTGRES)?;
     let mut problems = Vec::new();
     let mut count = 0_u64;
-    if let Err(error) = verify_file(&place.database) {
+    if let Err(error) = verify_file(place.file(ON_POSTGRES)?) {
         problems.push(error.to_string());
     }
     walk(&connection, |record| {
@@ -96,7 +99,7 @@ pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn write_out(place: &Path, to: Option<&PathBuf>) -> anyhow::Result<ExitCode> {
-    let connection = Place::of(place)?.look()?;
+    let connection = Place::of(place)?.look(ON_POSTGRES)?;
     let now = SystemClock.now();
     let Some(to) = to else {
         export(&connection, std::io::stdout().lock(), now)?;
@@ -120,9 +123,9 @@ pub(crate) fn write_out(place: &Path, to: Option<&PathBuf>) -> anyhow::Result<Ex
 
 pub(crate) fn read_in(place: &Path, from: &Path) -> anyhow::Result<ExitCode> {
     let place = Place::of(place)?;
-    drop(place.look()?);
+    drop(place.look(ON_POSTGRES)?);
     let file = File::open(from).with_context(|| format!("{} cannot be read", from.display()))?;
-    match begin_import(&place.database, BufReader::new(file)) {
+    match begin_import(place.file(ON_POSTGRES)?, BufReader::new(file)) {
         Ok(imported) => {
             say(&format!(
                 "Imported {} receipts of epoch {}; {} were here already.\n",

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil::removal::{Bounds, Drift, Onward, Overdue, Removal as _, Removed, Terms, pass};
+use anyhow::bail;
+use counterfoil::removal::{Bounds, Drift, Onward, Overdue, Removal, Removed, Terms, pass};
 use counterfoil::sqlite::{Whose, overdue};
 use counterfoil::{Clock as _, SystemClock};
-use counterfoil_core::Refusal;
 use indicatif::HumanDuration;
 
 use crate::output::{printable, say};
-use crate::place::{Place, runtime};
+use crate::place::{Opened, Place, failed, runtime};
 use crate::progress::bar;
 
 /// An operator waits for the end: larger steps, shorter rests, and still four fifths of the time for calls.
@@ -35,52 +36,63 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let place = Place::sound(&arguments.config)?;
     let terms = place.terms()?;
-    if arguments.dry_run {
-        let due = overdue(&place.look_now()?, &terms, SystemClock.now())?;
-        say(&told(&due, "would go"))?;
+    if arguments.dry_run && place.server().is_none() {
+        let connection = place.look("")?;
+        if !connection.table_exists(None::<&str>, "counterfoil_epochs")? {
+            bail!("an older version wrote the database: serve it once, or leave out --dry-run");
+        }
+        say(&told(&overdue(&connection, &terms, SystemClock.now())?, "would go"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ledger = place.open()?;
     let ran = runtime()?.block_on(async {
-        let look = ledger.look_once(arguments.trust_clock).await?;
-        let Some(as_of) = look.as_of.filter(|_| look.drift == Drift::Steady) else {
-            return Ok(distrusted(look.drift));
-        };
-        let due = ledger.overdue(&terms, as_of).await?;
-        let bar = bar(due.iter().map(|due| due.results + due.facts).sum(), "removing");
-        let mut total = Removed::default();
-        pass(&ledger, &terms, as_of, STEP, |removed| {
-            (total.results, total.facts) = (total.results + removed.results, total.facts + removed.facts);
-            bar.set_position(total.results + total.facts);
-            Onward::Go
-        })
-        .await?;
-        bar.finish_and_clear();
-        Ok(Ok((total, due)))
+        match place.open().await? {
+            Opened::Sqlite(ledger) => remove(&ledger, &terms, arguments).await.inspect(|_| ledger.close()),
+            Opened::Postgres(ledger) => remove(&ledger, &terms, arguments).await,
+        }
     });
-    ledger.close();
-    match ran.map_err(failed)? {
-        Ok((total, due)) => {
+    match ran? {
+        Ok((None, due)) => say(&told(&due, "would go"))?,
+        Ok((Some(total), due)) => {
             say(&format!(
                 "Removed {} and {}.\n",
                 some(total.results, "result"),
                 some(total.facts, "receipt")
             ))?;
             say(&undeclared(&due, &terms))?;
-            Ok(ExitCode::SUCCESS)
         }
         Err(why) => {
             eprintln!("counterfoil: nothing was removed: {why}");
-            Ok(ExitCode::from(DISTRUSTED))
+            return Ok(ExitCode::from(DISTRUSTED));
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn failed(refusal: Refusal) -> anyhow::Error {
-    anyhow::anyhow!("the ledger could not go on ({}): {}", refusal.code().as_str(), refusal.message())
+async fn remove(ledger: &impl Removal, terms: &Arc<Terms>, arguments: &Arguments) -> anyhow::Result<Ran> {
+    if arguments.dry_run {
+        // On the database's own clock, as near as makes no difference to what is only told.
+        let due = ledger.overdue(terms, SystemClock.now()).await.map_err(failed)?;
+        return Ok(Ok((None, due)));
+    }
+    let look = ledger.look_once(arguments.trust_clock).await.map_err(failed)?;
+    let Some(as_of) = look.as_of.filter(|_| look.drift == Drift::Steady) else {
+        return Ok(distrusted(look.drift));
+    };
+    let due = ledger.overdue(terms, as_of).await.map_err(failed)?;
+    let bar = bar(due.iter().map(|due| due.results + due.facts).sum(), "removing");
+    let mut total = Removed::default();
+    let removed = pass(ledger, terms, as_of, STEP, |removed| {
+        (total.results, total.facts) = (total.results + removed.results, total.facts + removed.facts);
+        bar.set_position(total.results + total.facts);
+        Onward::Go
+    });
+    removed.await.map_err(failed)?;
+    bar.finish_and_clear();
+    Ok(Ok((Some(total), due)))
 }
 
-type Ran = Result<(Removed, Vec<Overdue>), String>;
+/// What was removed, if anything was to be, and what was overdue; or why not.
+type Ran = Result<(Option<Removed>, Vec<Overdue>), String>;
 
 fn distrusted(drift: Drift) -> Ran {
     let human = |by| HumanDuration(by).to_string();
@@ -155,16 +167,21 @@ pub(crate) fn forget(arguments: &Forget) -> anyhow::Result<ExitCode> {
 }
 
 fn forget_all(place: &Path, whose: &Whose) -> anyhow::Result<u64> {
-    let ledger = Place::of(place)?.open()?;
-    let ran = runtime()?.block_on(async {
-        let mut total = 0;
-        loop {
-            match ledger.forget(whose, STEP).await? {
-                0 => return Ok(total),
-                some => total += some,
-            }
+    let place = Place::of(place)?;
+    runtime()?.block_on(async {
+        match place.open().await? {
+            Opened::Sqlite(ledger) => all_of(&ledger, whose).await.inspect(|_| ledger.close()),
+            Opened::Postgres(ledger) => all_of(&ledger, whose).await,
         }
-    });
-    ledger.close();
-    ran.map_err(failed)
+    })
+}
+
+async fn all_of(ledger: &impl Removal, whose: &Whose) -> anyhow::Result<u64> {
+    let mut total = 0;
+    loop {
+        match ledger.forget(whose, STEP).await.map_err(failed)? {
+            0 => return Ok(total),
+            some => total += some,
+        }
+    }
 }

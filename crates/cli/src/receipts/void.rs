@@ -10,7 +10,7 @@ use counterfoil::sqlite::{Void, void};
 use counterfoil_core::{Code, Issuer, Principal, RequestId, Subject, ToolName, Workspace};
 
 use crate::output::say;
-use crate::place::{Place, runtime};
+use crate::place::{Opened, Place, runtime};
 
 /// It committed, or may have: there is nothing to void any more.
 const TOO_LATE: u8 = 1;
@@ -50,14 +50,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let request_id = RequestId::parse(&arguments.request_id).context("the request id is none")?;
     let windows = terms.windows(tool.as_str());
-    let ledger = place.open()?;
-    let key = (principal, tool, request_id);
-    let voided = runtime()?.block_on(ledger.write(move |tx| {
-        let (principal, tool, request_id) = &key;
-        void(tx, Key { principal, tool, request_id }, windows)
-    }));
-    ledger.close();
-    match voided {
+    let voided = runtime()?.block_on(async {
+        match place.open().await? {
+            Opened::Postgres(ledger) => {
+                let key = Key { principal: &principal, tool: &tool, request_id: &request_id };
+                anyhow::Ok(ledger.void(key, windows).await)
+            }
+            Opened::Sqlite(ledger) => {
+                let key = (principal, tool, request_id);
+                let voided = ledger.write(move |tx| {
+                    let (principal, tool, request_id) = &key;
+                    void(tx, Key { principal, tool, request_id }, windows)
+                });
+                let voided = voided.await;
+                ledger.close();
+                Ok(voided)
+            }
+        }
+    });
+    match voided? {
         Ok(Void::Voided) => {
             say("It is void: it has not committed and never will.\n")?;
             Ok(ExitCode::SUCCESS)

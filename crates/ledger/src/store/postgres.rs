@@ -26,6 +26,7 @@
 //! The tables are found by `search_path`.
 
 mod attempt;
+mod connect;
 mod contracts;
 mod declared;
 mod doubt;
@@ -33,6 +34,7 @@ mod epoch;
 mod error;
 mod flush;
 mod ledger;
+mod list;
 mod migrate;
 mod pool;
 mod receipts;
@@ -49,8 +51,9 @@ pub(crate) use error::{may_pass, refusal_of, what_to_do};
 pub use crate::record::{Filter, Record, State, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
+pub use connect::connect;
 pub use contracts::pin_contract;
-pub use declared::{Column, Declaration, Declared, Part, Query, Returns, Values};
+pub use declared::{Column, Declaration, Declared, List, ListStatement, Part, Query, Returns, Values};
 pub use epoch::begin_epoch;
 pub use ledger::{Ledger, Options};
 pub use migrate::migrate;

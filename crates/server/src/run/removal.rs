@@ -72,15 +72,15 @@ impl<R: Removal> State<R> {
     async fn run(self) {
         tokio::time::sleep(FIRST).await;
         let (mut watch, mut told, mut last) = (Watch::default(), Drift::Steady, None);
+        let mut failed = None;
         loop {
             match self.round(watch, &mut told, &mut last).await {
-                Ok(next) => watch = next,
-                Err(refusal) => {
-                    tracing::warn!(
-                        code = refusal.code().as_str(),
-                        "removal could not go on, and will try again"
-                    );
+                Ok(next) => (watch, failed) = (next, None),
+                Err(refusal) if failed.replace(refusal.code()) != Some(refusal.code()) => {
+                    let code = refusal.code().as_str();
+                    tracing::warn!(code, "removal could not go on, and will try again");
                 }
+                Err(_) => {}
             }
             tokio::time::sleep(EVERY).await;
         }

@@ -10,7 +10,7 @@ mod write;
 use std::sync::Arc;
 
 use counterfoil::Clock;
-use counterfoil::sqlite::{Ledger, pin_contract};
+use counterfoil::sqlite::{Ledger, pin_contract, servable};
 use counterfoil_core::{Refusal, Reply};
 
 use super::RETRY_AFTER;
@@ -46,6 +46,11 @@ impl Sqlite {
             Ok(None)
         });
         differing.await
+    }
+
+    pub(super) async fn ready(&self) -> bool {
+        let look = |ledger: &Ledger| ledger.read(|tx| Ok(servable(tx).is_ok()));
+        self.blocking(look).await.unwrap_or(false)
     }
 
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {

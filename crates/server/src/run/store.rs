@@ -6,6 +6,7 @@ use counterfoil::Clock;
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
+use super::postgres::Postgres;
 use super::reading::Asking;
 use super::removal::Remover;
 use super::sqlite::Sqlite;
@@ -20,12 +21,14 @@ pub(super) type Differing = Option<(String, String)>;
 #[derive(Debug)]
 pub(super) enum Store {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 impl Store {
     pub(super) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         match &plan.database {
             Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock).map(Self::Sqlite),
+            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
         }
     }
 
@@ -33,6 +36,15 @@ impl Store {
     pub(super) async fn pin(&self, contracts: &[Pinned]) -> Result<Differing, Refusal> {
         match self {
             Self::Sqlite(store) => store.pin(contracts.to_vec()).await,
+            Self::Postgres(store) => store.pin(contracts).await,
+        }
+    }
+
+    /// Can the database be reached, with a schema that this program serves?
+    pub(super) async fn ready(&self) -> bool {
+        match self {
+            Self::Sqlite(store) => store.ready().await,
+            Self::Postgres(store) => store.ready().await,
         }
     }
 
@@ -40,6 +52,7 @@ impl Store {
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {
         match self {
             Self::Sqlite(store) => store.write(writing).await,
+            Self::Postgres(store) => store.write(writing).await,
         }
     }
 
@@ -47,6 +60,7 @@ impl Store {
     pub(super) async fn read(&self, asking: Asking) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.read(asking).await,
+            Self::Postgres(store) => store.read(asking).await,
         }
     }
 
@@ -54,6 +68,7 @@ impl Store {
     pub(super) async fn status(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.status(question).await,
+            Self::Postgres(store) => store.status(question).await,
         }
     }
 
@@ -61,6 +76,7 @@ impl Store {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.void(question).await,
+            Self::Postgres(store) => store.void(question).await,
         }
     }
 
@@ -68,6 +84,7 @@ impl Store {
     pub(super) fn remover(&self, plan: &Plan) -> Remover {
         match self {
             Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan),
+            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan),
         }
     }
 
@@ -75,6 +92,7 @@ impl Store {
     pub(super) fn close(&self) {
         match self {
             Self::Sqlite(store) => store.close(),
+            Self::Postgres(store) => store.close(),
         }
     }
 }
