@@ -10,7 +10,7 @@ use counterfoil::sqlite::{Filter, Record, list, look};
 use counterfoil::{OpenError, postgres, sqlite};
 use counterfoil_core::{Revision, Windows};
 use counterfoil_server::config::{self, Config, DatabaseUrl, Kind};
-use counterfoil_server::plan::{self, Server};
+use counterfoil_server::plan::{self, Plan, Server};
 
 use crate::check;
 
@@ -93,6 +93,15 @@ impl Place {
         let mut known = write.retired.iter().map(|retired| &retired.revision).chain([&write.revision]);
         let windows = self.config.as_ref()?.windows(tool);
         Some((windows, known.any(|known| known.value == *revision)))
+    }
+
+    /// The config held against its database, if there is a config and it has no mistakes.
+    pub(crate) fn plan(&self) -> anyhow::Result<Option<Plan>> {
+        if self.config.is_none() {
+            return Ok(None);
+        }
+        let (plan, _) = plan::check(&self.named.to_string_lossy(), &check::text(&self.named)?);
+        Ok(plan)
     }
 
     /// Has it a config?

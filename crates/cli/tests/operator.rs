@@ -101,7 +101,6 @@ fn what_needs_a_config_or_a_file_says_so() {
         (&file, "receipts prune automations.db", "give the config instead"),
         (&server, "backup counterfoil.toml --to copy.db", "pg_basebackup"),
         (&server, "restore counterfoil.toml --from copy.db", "without --from"),
-        (&server, "receipts export counterfoil.toml", "works on SQLite files"),
     ] {
         let (code, out, err) = told(folder(site), line);
         assert!((code, &*out) == (Some(3), "") && err.contains(wanted), "{line}: {err}");
@@ -157,12 +156,18 @@ fn voided(site: &Site) {
 
 #[test]
 fn stats_and_verify_count_and_recompute() {
-    let site = site();
-    let (code, out, _) = told(folder(&site), "receipts stats counterfoil.toml");
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        counted(&site_on(kind));
+    }
+}
+
+fn counted(site: &Site) {
+    site.database.execute("UPDATE automations SET version = 5 WHERE id = 1");
+    let (code, out, _) = told(folder(site), "receipts stats counterfoil.toml");
     let line: Value = serde_json::from_str(&out).unwrap();
     let seen = ["committed", "with_result", "voided"].map(|member| line[member].as_i64().unwrap());
     assert_eq!((code, line["tool"].as_str(), seen), (Some(0), Some("set_interval"), [4, 4, 0]));
-    let (code, out, _) = told(folder(&site), "receipts verify counterfoil.toml");
+    let (code, out, _) = told(folder(site), "receipts verify counterfoil.toml");
     assert_eq!((code, &*out), (Some(0), "4 receipts, 0 problems.\n"));
     let damages = [
         (
@@ -174,10 +179,29 @@ fn stats_and_verify_count_and_recompute() {
     ];
     for (number, (damage, problem)) in damages.into_iter().enumerate() {
         site.database.execute(&format!("UPDATE counterfoil_receipts {damage}"));
-        let (code, out, _) = told(folder(&site), "receipts verify counterfoil.toml");
+        let (code, out, _) = told(folder(site), "receipts verify counterfoil.toml");
         assert!(code == Some(1) && out.contains(problem), "{damage}: {out}");
         assert!(out.ends_with(&format!("4 receipts, {} problems.\n", number + 1)), "{out}");
     }
+}
+
+/// edit-3 says that it wrote version 4: the row was put back since.
+#[test]
+fn verify_finds_a_version_that_went_back() {
+    let site = site();
+    site.database.execute("UPDATE automations SET version = 5 WHERE id = 1");
+    assert_eq!(told(folder(&site), "receipts verify counterfoil.toml").0, Some(0));
+    site.database.execute("UPDATE automations SET version = 4 WHERE id = 1");
+    let (code, out, err) = told(folder(&site), "receipts verify counterfoil.toml");
+    assert!(
+        code == Some(1) && out.contains("edit-4: it wrote version 5, and the row is at version 4"),
+        "{out} {err}"
+    );
+    assert_eq!(
+        told(folder(&site), "receipts verify automations.db").0,
+        Some(0),
+        "which only the config can tell"
+    );
 }
 
 #[test]
@@ -194,11 +218,16 @@ fn verify_finds_a_page_that_is_damaged() {
 
 #[test]
 fn what_is_exported_can_be_imported_and_nothing_that_was_touched() {
-    let (site, other) = (site(), Site::automations());
-    let from = folder(&site);
-    let ledger =
-        counterfoil::sqlite::Ledger::open(other.database.path(), counterfoil::sqlite::Options::default());
-    ledger.unwrap().close();
+    use Kind::{Postgres, Sqlite};
+    for (from, to) in [(Sqlite, Sqlite), (Sqlite, Postgres), (Postgres, Sqlite), (Postgres, Postgres)] {
+        let other = site_on(to);
+        other.database.execute("DELETE FROM counterfoil_receipts");
+        moved(&site_on(from), &other);
+    }
+}
+
+fn moved(site: &Site, other: &Site) {
+    let from = folder(site);
     let (code, out, err) = told(from, "receipts export counterfoil.toml --to out.jsonl");
     assert_eq!((code, &*out, &*err), (Some(0), "", "Exported 4 receipts.\n"));
     let (code, _, err) = told(from, "receipts export counterfoil.toml --to out.jsonl");
@@ -207,8 +236,8 @@ fn what_is_exported_can_be_imported_and_nothing_that_was_touched() {
     let piped = run(from, "receipts export counterfoil.toml").stdout;
     assert_eq!(text(&piped).lines().count(), 6);
     let import = |content: &str| {
-        std::fs::write(folder(&other).join("in.jsonl"), content).unwrap();
-        told(folder(&other), "receipts import counterfoil.toml --from in.jsonl")
+        std::fs::write(folder(other).join("in.jsonl"), content).unwrap();
+        told(folder(other), "receipts import counterfoil.toml --from in.jsonl")
     };
     let cut = &whole[..whole.len() / 2];
     let shorter = whole

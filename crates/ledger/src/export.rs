@@ -105,6 +105,17 @@ pub struct ImportError {
     pub problem: String,
 }
 
+/// What an import did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// Whose history it is of.
+    pub epoch: Epoch,
+    /// Receipts that are new here.
+    pub added: u64,
+    /// Receipts that were here already, the same in every part.
+    pub known: u64,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {

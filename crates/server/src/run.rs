@@ -29,6 +29,7 @@ use store::Store;
 use writing::Writing;
 
 pub use removal::Gauge;
+pub use sqlite::{Behind, behind};
 pub use start::StartError;
 
 /// How long a caller is asked to wait while the server goes down and another comes up.

@@ -1,23 +1,25 @@
 //! `counterfoil receipts stats|verify|export|import`: the books as a whole.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal as _, Write as _};
+use std::io::{BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use counterfoil::sqlite::{Stats, begin_import, export, stats, verify as verify_file, walk};
-use counterfoil::{Clock as _, SystemClock};
+use counterfoil::rusqlite::Connection;
+use counterfoil::sqlite::{Record, Stats, begin_import, export, stats, verify as verify_file, walk};
+use counterfoil::tokio_postgres::Client;
+use counterfoil::{Clock as _, OpenError, SystemClock, postgres};
+use counterfoil_core::RequestId;
+use counterfoil_server::plan::Server;
+use counterfoil_server::run::{Behind, behind};
 use indicatif::HumanBytes;
 use serde_json::json;
 
 use crate::output::{printable, say};
-use crate::place::Place;
-
-/// What is said for now where the books are not a file.
-const ON_POSTGRES: &str = "this command works on SQLite files; there, `receipts list` and SQL tell the same";
+use crate::place::{Place, runtime};
 
 /// Something does not fit.
 const UNSOUND: u8 = 1;
@@ -25,7 +27,14 @@ const UNSOUND: u8 = 1;
 const MOST: usize = 100;
 
 pub(crate) fn show_stats(place: &Path) -> anyhow::Result<ExitCode> {
-    let all = stats(&Place::of(place)?.look(ON_POSTGRES)?)?;
+    let place = Place::of(place)?;
+    let all = match place.server() {
+        None => stats(&place.look("")?)?,
+        Some(server) => runtime()?.block_on(async {
+            let client = connected(server).await?;
+            anyhow::Ok(postgres::stats(&client).await?)
+        })?,
+    };
     if all.is_empty() {
         eprintln!("No receipts.");
     } else if std::io::stdout().is_terminal() {
@@ -68,41 +77,99 @@ fn table(all: &[Stats]) -> anyhow::Result<()> {
     say(&format!("{table}\n"))
 }
 
-pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
-    let place = Place::of(place)?;
-    let connection = place.look(ON_POSTGRES)?;
-    let mut problems = Vec::new();
-    let mut count = 0_u64;
-    if let Err(error) = verify_file(place.file(ON_POSTGRES)?) {
-        problems.push(error.to_string());
-    }
-    walk(&connection, |record| {
-        count += 1;
+/// What does not fit.
+#[derive(Default)]
+struct Problems {
+    receipts: u64,
+    found: Vec<String>,
+}
+
+impl Problems {
+    fn see(&mut self, record: Result<Record, (Option<RequestId>, String)>) {
+        self.receipts += 1;
         let problem = match record {
             Ok(record) => record.sound().err().map(|problem| (Some(record.request_id), problem)),
             Err(unreadable) => Some(unreadable),
         };
         if let Some((id, problem)) = problem {
             let id = id.map_or_else(|| "a receipt without a request id".to_owned(), |id| id.to_string());
-            problems.push(format!("{}: {problem}", printable(&id)));
+            self.found.push(format!("{}: {problem}", printable(&id)));
         }
+    }
+}
+
+pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
+    let place = Place::of(place)?;
+    let mut problems = Problems::default();
+    let see = |problems: &mut Problems, record| {
+        problems.see(record);
         Ok(())
-    })?;
-    for problem in problems.iter().take(MOST) {
+    };
+    match place.server() {
+        None => {
+            let connection = place.look("")?;
+            if let Err(error) = verify_file(place.file("")?) {
+                problems.found.push(error.to_string());
+            }
+            walk(&connection, |record| see(&mut problems, record))?;
+            rows(&place, &connection, &mut problems)?;
+        }
+        Some(server) => runtime()?.block_on(async {
+            let mut client = connected(server).await?;
+            anyhow::Ok(postgres::walk(&mut client, |record| see(&mut problems, record)).await?)
+        })?,
+    }
+    let found = &problems.found;
+    for problem in found.iter().take(MOST) {
         say(&format!("{problem}\n"))?;
     }
-    if problems.len() > MOST {
-        say(&format!("… and {} more\n", problems.len() - MOST))?;
+    if found.len() > MOST {
+        say(&format!("… and {} more\n", found.len() - MOST))?;
     }
-    say(&format!("{count} receipts, {} problems.\n", problems.len()))?;
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNSOUND) })
+    say(&format!("{} receipts, {} problems.\n", problems.receipts, found.len()))?;
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNSOUND) })
+}
+
+/// Where the config tells how a tool's row is read: no version may be behind its receipts.
+fn rows(place: &Place, connection: &Connection, problems: &mut Problems) -> anyhow::Result<()> {
+    let Some(plan) = place.plan()? else { return Ok(()) };
+    behind(&plan, connection, SystemClock.now(), |behind| {
+        let Behind { request_id, written, now } = behind;
+        let id = printable(request_id.as_str());
+        problems
+            .found
+            .push(format!("{id}: it wrote version {written}, and the row is at version {now}: it went back"));
+    })?;
+    Ok(())
+}
+
+async fn connected(server: &Server) -> anyhow::Result<Client> {
+    let client = postgres::connect(server.connect.clone(), &server.tls).await;
+    let client = client.context("the database cannot be used")?;
+    match postgres::Receipts::open(&client).await {
+        Err(OpenError::NotMigrated { found: 0, .. }) => {
+            bail!("the database holds no receipts: nothing has been served from it yet")
+        }
+        opened => opened.map(drop).context("the database cannot be used")?,
+    }
+    Ok(client)
+}
+
+fn exported(place: &Place, out: impl Write) -> anyhow::Result<u64> {
+    let now = SystemClock.now();
+    match place.server() {
+        None => Ok(export(&place.look("")?, out, now)?),
+        Some(server) => runtime()?.block_on(async {
+            let mut client = connected(server).await?;
+            Ok(postgres::export(&mut client, out, now).await?)
+        }),
+    }
 }
 
 pub(crate) fn write_out(place: &Path, to: Option<&PathBuf>) -> anyhow::Result<ExitCode> {
-    let connection = Place::of(place)?.look(ON_POSTGRES)?;
-    let now = SystemClock.now();
+    let place = Place::of(place)?;
     let Some(to) = to else {
-        export(&connection, std::io::stdout().lock(), now)?;
+        exported(&place, std::io::stdout())?;
         return Ok(ExitCode::SUCCESS);
     };
     // Whole or not at all, under its own name only when it is on disk.
@@ -110,7 +177,7 @@ pub(crate) fn write_out(place: &Path, to: Option<&PathBuf>) -> anyhow::Result<Ex
     let draft = tempfile::NamedTempFile::new_in(folder)
         .with_context(|| format!("{} cannot be written", to.display()))?;
     let mut out = BufWriter::new(draft);
-    let receipts = export(&connection, &mut out, now)?;
+    let receipts = exported(&place, &mut out)?;
     out.flush()?;
     let draft = out.into_inner().map_err(|error| anyhow::anyhow!("{error}"))?;
     draft.as_file().sync_all()?;
@@ -123,9 +190,19 @@ pub(crate) fn write_out(place: &Path, to: Option<&PathBuf>) -> anyhow::Result<Ex
 
 pub(crate) fn read_in(place: &Path, from: &Path) -> anyhow::Result<ExitCode> {
     let place = Place::of(place)?;
-    drop(place.look(ON_POSTGRES)?);
     let file = File::open(from).with_context(|| format!("{} cannot be read", from.display()))?;
-    match begin_import(place.file(ON_POSTGRES)?, BufReader::new(file)) {
+    let file = BufReader::new(file);
+    let imported = match place.server() {
+        None => {
+            drop(place.look("")?);
+            begin_import(place.file("")?, file)
+        }
+        Some(server) => runtime()?.block_on(async {
+            let mut client = connected(server).await?;
+            anyhow::Ok(postgres::import(&mut client, file).await)
+        })?,
+    };
+    match imported {
         Ok(imported) => {
             say(&format!(
                 "Imported {} receipts of epoch {}; {} were here already.\n",

@@ -26,6 +26,7 @@
 //! The tables are found by `search_path`.
 
 mod attempt;
+mod books;
 mod connect;
 mod contracts;
 mod declared;
@@ -48,9 +49,10 @@ mod tx;
 
 pub(crate) use error::{may_pass, refusal_of, what_to_do};
 
-pub use crate::record::{Filter, Record, State, Void, Whose};
+pub use crate::record::{Filter, Record, State, Stats, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
+pub use books::{export, import, stats, walk};
 pub use connect::connect;
 pub use contracts::pin_contract;
 pub use declared::{Column, Declaration, Declared, List, ListStatement, Part, Query, Returns, Values};

@@ -26,7 +26,7 @@ pub use crate::record::{Filter, Record, State, Stats, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::Handler;
 pub use backup::{CopyError, Restored, Stage, Verified, backup, begin_epoch, restore, verify};
-pub use books::{Imported, begin_import, export, import, stats, walk};
+pub use books::{begin_import, export, import, stats, walk};
 pub use connection::Prepare;
 pub use contracts::pin_contract;
 pub use ledger::{Ledger, Options};

@@ -5,7 +5,10 @@ mod open;
 mod operation;
 mod read;
 mod rows;
+mod verify;
 mod write;
+
+pub use verify::{Behind, behind};
 
 use std::sync::Arc;
 

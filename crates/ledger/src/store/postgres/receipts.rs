@@ -19,7 +19,7 @@ use crate::record::{Filter, Record, State};
 
 const FIND: &str = include_str!("sql/find.sql");
 const NOW: &str = include_str!("sql/now.sql");
-const FIND_RECORD: &str = include_str!("sql/find_record.sql");
+pub(super) const FIND_RECORD: &str = include_str!("sql/find_record.sql");
 const INSERT: &str = include_str!("sql/insert.sql");
 const VOID: &str = include_str!("sql/void.sql");
 const LIST: &str = include_str!("sql/list.sql");
@@ -187,7 +187,7 @@ impl<'a> Words<'a> {
         self.0.iter().map(|word| word as &(dyn ToSql + Sync))
     }
 
-    fn parameters(&self) -> Vec<Parameter<'_>> {
+    pub(super) fn parameters(&self) -> Vec<Parameter<'_>> {
         self.values().map(|word| (word, Type::TEXT)).collect()
     }
 }
@@ -206,7 +206,7 @@ fn committed(
     })
 }
 
-fn record(row: &Row) -> Result<Record, Fault> {
+pub(super) fn record(row: &Row) -> Result<Record, Fault> {
     let at: SystemTime = row.try_get(6)?;
     let receipt = match row.try_get(5)? {
         "voided" => Receipt::Voided,

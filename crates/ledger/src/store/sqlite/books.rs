@@ -4,12 +4,12 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use counterfoil_core::{Epoch, Receipt, RequestId, Timestamp};
+use counterfoil_core::{Receipt, RequestId, Timestamp};
 use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior};
 
 use super::migrate::{epoch, migrate};
 use super::receipts::{fault_of_ours, find_record, record};
-use crate::export::{Exporter, ImportError, read};
+use crate::export::{Exporter, ImportError, Imported, read};
 use crate::fault::Fault;
 use crate::key::Key;
 use crate::record::{Record, State, Stats};
@@ -74,17 +74,6 @@ pub fn export(connection: &Connection, out: impl Write, at: Timestamp) -> Result
         exporter.record(&record).map_err(told)
     })?;
     exporter.finish().map_err(told)
-}
-
-/// What an import did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    /// Whose history it is of.
-    pub epoch: Epoch,
-    /// Receipts that are new here.
-    pub added: u64,
-    /// Receipts that were here already, the same in every part.
-    pub known: u64,
 }
 
 /// Reads an export in: all of it or, if any line is wrong or contradicts what is here, nothing.
