@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use counterfoil_core::{Issuer, Principal, Scope, Subject, Workspace};
 
+use super::jwt::{Jwt, issuers};
 use super::names::Names;
 use super::reader::{Node, Table, every, list, parsed, text};
-use super::{Spanned, Sql, bounds, maybe, unsupported};
+use super::{Spanned, Sql, bounds, maybe};
 use crate::diagnostics::{Diagnostic, Report};
+use crate::http::Metadata;
 
 /// `[auth]`
 #[derive(Clone, Debug, Default)]
@@ -16,6 +18,12 @@ pub struct Auth {
     pub membership: Option<Sql>,
     /// `[[auth.token]]`
     pub tokens: Vec<Token>,
+    /// `[[auth.jwt]]`
+    pub jwt: Vec<Jwt>,
+    /// The address by which clients know this server, as an OAuth resource.
+    pub resource: Option<Spanned<String>>,
+    /// The scopes that a client without a token is told to ask for.
+    pub first_scopes: Vec<Spanned<Scope>>,
     /// `[auth.stdio]`
     pub stdio: Option<Credentials>,
 }
@@ -74,11 +82,28 @@ pub(super) fn auth(report: &mut Report, mut table: Table<'_>) -> Option<Auth> {
         table.finish(report);
         credentials
     });
-    table.refuse(report, "jwt", |node| {
-        unsupported(node, "`[[auth.jwt]]`", "use `[[auth.token]]`, which needs no identity provider")
-    });
+    let jwt = table.optional("jwt");
+    let jwt = maybe(report, jwt, issuers);
+    let resource = table.optional("resource");
+    let resource = maybe(report, resource, |report, node| parsed(report, node, self::resource));
+    let first_scopes = table.optional("first_scopes");
+    let first_scopes = maybe(report, first_scopes, scopes);
     table.finish(report);
-    Some(Auth { membership: membership?, tokens: tokens?.unwrap_or_default(), stdio: stdio? })
+    Some(Auth {
+        membership: membership?,
+        tokens: tokens?.unwrap_or_default(),
+        jwt: jwt?.unwrap_or_default(),
+        resource: resource?,
+        first_scopes: first_scopes?.unwrap_or_default(),
+        stdio: stdio?,
+    })
+}
+
+fn resource(text: &str) -> Result<String, Diagnostic> {
+    match Metadata::new(text, Vec::new(), Vec::new(), Vec::new()) {
+        Ok(_fine) => Ok(text.to_owned()),
+        Err(wrong) => Err(Diagnostic::error(wrong.to_string())),
+    }
 }
 
 fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Token> {
@@ -131,7 +156,9 @@ fn scopes(report: &mut Report, node: &Node<'_>) -> Option<Vec<Spanned<Scope>>> {
         return None;
     }
     if list(report, node)?.is_empty() {
-        report.push(node.fault("`scopes` is empty", "").help("without a scope no tool can be called"));
+        report.push(
+            node.fault(format!("{} is empty", node.said()), "").help("without a scope no tool can be called"),
+        );
         return None;
     }
     every(report, node, |report, item| parsed(report, item, scope))

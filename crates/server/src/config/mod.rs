@@ -6,15 +6,17 @@
 
 mod auth;
 pub mod bounds;
+mod database;
 mod fragment;
+mod jwt;
 mod names;
 mod reader;
+mod server;
 mod spanned;
 mod tool;
 mod units;
 mod windows;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +24,10 @@ use counterfoil_core::{IdForm, Windows, limits};
 use toml::de::DeTable;
 
 pub use auth::{Auth, Credentials, Token};
+pub use database::{Address, Database, DatabaseUrl, Numeric, Password, Postgres, Setting};
 pub use fragment::{Bounds, Fragment, Input, Literal, Member, Shape};
+pub use jwt::{Jwks, Jwt};
+pub use server::{Rates, Server, Tls};
 pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,
@@ -32,7 +37,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, parsed, size, text};
+use reader::{Node, Table, choice, count, duration, size};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -51,22 +56,6 @@ pub struct Config {
     pub auth: Auth,
     /// `[tools.…]`, in the order of the file.
     pub tools: Vec<Tool>,
-}
-
-/// `[database]`
-#[derive(Clone, Debug)]
-pub struct Database {
-    /// Where the data is.
-    pub url: Spanned<DatabaseUrl>,
-    /// SQL to run once when the database file does not exist yet; relative to the config file.
-    pub schema: Option<Spanned<PathBuf>>,
-}
-
-/// Which database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseUrl {
-    /// `sqlite:PATH`; a relative path is relative to the config file.
-    Sqlite(PathBuf),
 }
 
 /// `[receipts]`
@@ -115,20 +104,6 @@ impl Default for Limits {
             statement_time: bounds::DEFAULT_PATIENCE,
             lock_wait: bounds::DEFAULT_PATIENCE,
         }
-    }
-}
-
-/// `[server]`
-#[derive(Clone, Debug, Default)]
-pub struct Server {
-    /// Where to listen; [`bounds::DEFAULT_LISTEN`] unless written.
-    pub listen: Option<Spanned<SocketAddr>>,
-}
-
-impl Server {
-    /// Where to listen unless told otherwise.
-    pub fn listen(&self) -> SocketAddr {
-        self.listen.as_ref().map_or(bounds::DEFAULT_LISTEN, |listen| listen.value)
     }
 }
 
@@ -188,10 +163,10 @@ fn syntax(fault: &toml::de::Error, end: usize) -> Diagnostic {
 fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Config> {
     let mut file = Table::root(root);
     let database = file.required("database", "add a table `[database]` with `url = \"sqlite:data.db\"`");
-    let database = database.and_then(|node| self::database(report, &node));
+    let database = database.and_then(|node| database::database(report, &node));
     let receipts = section(report, &mut file, "receipts", self::receipts);
     let limits = section(report, &mut file, "limits", self::limits);
-    let server = section(report, &mut file, "server", self::server);
+    let server = section(report, &mut file, "server", server::server);
     let auth = section(report, &mut file, "auth", auth::auth);
     let tools = file.required("tools", "a server needs at least one tool: add a table `[tools.NAME]`");
     let tools = tools.and_then(|node| tool::tools(report, &node, receipts.as_ref()));
@@ -236,43 +211,6 @@ fn unsupported(node: &Node<'_>, what: &str, instead: &str) -> Diagnostic {
     Diagnostic::error(format!("{what} is not supported by this version"))
         .at(node.key.clone(), "")
         .help(instead)
-}
-
-fn database(report: &mut Report, node: &Node<'_>) -> Option<Database> {
-    let mut table = Table::open(report, node, "`[database]`")?;
-    let url = table.required("url", "add `url = \"sqlite:data.db\"`");
-    let url = url.and_then(|node| parsed(report, &node, database_url));
-    let schema = table.optional("schema");
-    let schema = maybe(report, schema, |report, node| {
-        text(report, node).map(|text| Spanned::new(PathBuf::from(&text.value), text.span))
-    });
-    table.refuse(report, "session", |node| {
-        unsupported(node, "`session`", "it serves PostgreSQL's row-level security; remove it")
-    });
-    table.finish(report);
-    Some(Database { url: url?, schema: schema? })
-}
-
-const URL_HELP: &str = "write `url = \"sqlite:data.db\"`; a relative path is relative to this file";
-
-fn database_url(url: &str) -> Result<DatabaseUrl, Diagnostic> {
-    let wrong = |message: &str| Err(Diagnostic::error(message).help(URL_HELP));
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => {
-            Err(Diagnostic::error("PostgreSQL is not supported by this version")
-                .help("use SQLite: `url = \"sqlite:data.db\"`"))
-        }
-        Some(("sqlite", path)) => match path {
-            "" => wrong("the database has no path"),
-            ":memory:" | "memory:" => wrong("a database in memory would forget its receipts"),
-            path if path.starts_with("//") => wrong("the path follows `sqlite:` without slashes of its own"),
-            path if path.contains(['?', '#']) || path.starts_with("file:") => {
-                wrong("a database takes a plain path, without parameters")
-            }
-            path => Ok(DatabaseUrl::Sqlite(PathBuf::from(path))),
-        },
-        Some(_) | None => wrong("this names no database that can be used"),
-    }
 }
 
 fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
@@ -341,18 +279,4 @@ fn time_limit(
     let node = table.optional(name);
     let time = maybe(report, node, |report, node| duration(report, node, bounds::PATIENCE))?;
     Some(time.map_or(default, |time| time.value))
-}
-
-fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server> {
-    let listen = table.optional("listen");
-    let listen = maybe(report, listen, |report, node| {
-        parsed(report, node, |text| {
-            text.parse().map_err(|_| {
-                Diagnostic::error("`listen` must be an address and a port")
-                    .help(format!("for this machine alone, write `listen = \"{}\"`", bounds::DEFAULT_LISTEN))
-            })
-        })
-    });
-    table.finish(report);
-    Some(Server { listen: listen? })
 }

@@ -4,43 +4,23 @@ use counterfoil::Fault;
 use counterfoil::rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use counterfoil::rusqlite::{CachedStatement, Row};
 use counterfoil::sqlite::Tx;
-use counterfoil_core::{Argument, Intent, Principal, RequestId};
+use counterfoil_core::Argument;
 
+use super::super::context::{self, Given};
 use super::rows;
 use crate::plan::{Bind, Statement};
 
-/// Everything a statement may bind.
-#[derive(Clone, Copy)]
-pub(super) struct Context<'a> {
-    pub principal: &'a Principal,
-    pub request_id: Option<&'a RequestId>,
-    pub intent: Option<&'a Intent>,
-    /// First rows of the steps so far.
-    pub earlier: &'a [Vec<Value>],
-}
+/// What a statement of SQLite may bind.
+pub(super) type Context<'a> = context::Context<'a, Value>;
 
-impl<'a> Context<'a> {
-    /// Of a statement that binds no operation: a read, or membership.
-    pub(super) fn of(principal: &'a Principal) -> Self {
-        Self { principal, request_id: None, intent: None, earlier: &[] }
-    }
-
-    fn value(&self, bind: &Bind, now: &'a str) -> ToSqlOutput<'a> {
-        let text = |text: &'a str| ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()));
-        match bind {
-            Bind::Workspace => text(self.principal.workspace.as_str()),
-            Bind::Principal => text(self.principal.subject.as_str()),
-            Bind::Issuer => text(self.principal.issuer.as_str()),
-            Bind::RequestId => self.request_id.map_or(NULL, |id| text(id.as_str())),
-            Bind::Now => text(now),
-            Bind::Argument(name) => {
-                self.intent.and_then(|intent| intent.argument(name)).map_or(NULL, argument)
-            }
-            Bind::Earlier { step, column } => {
-                let value = self.earlier.get(*step).and_then(|row| row.get(*column));
-                value.map_or(NULL, |value| ToSqlOutput::Borrowed(ValueRef::from(value)))
-            }
-        }
+fn value<'a>(given: Given<'a, Value>, now: &'a str) -> ToSqlOutput<'a> {
+    let text = |text: &'a str| ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()));
+    match given {
+        Given::Text(given) => text(given),
+        Given::Now => text(now),
+        Given::Argument(given) => argument(given),
+        Given::Earlier(value) => ToSqlOutput::Borrowed(ValueRef::from(value)),
+        Given::Nothing => NULL,
     }
 }
 
@@ -65,7 +45,7 @@ fn bound<'t>(
     let mut prepared = tx.prepare_cached(&statement.sql)?;
     let now = if statement.binds.contains(&Bind::Now) { tx.now().to_string() } else { String::new() };
     for (at, bind) in (1..).zip(&statement.binds) {
-        prepared.raw_bind_parameter(at, context.value(bind, &now))?;
+        prepared.raw_bind_parameter(at, value(context.given(bind), &now))?;
     }
     Ok(prepared)
 }

@@ -5,9 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use counterfoil::Fault;
 use counterfoil::rusqlite::Row;
 use counterfoil::rusqlite::types::ValueRef;
-use counterfoil_core::json::{self, write_string};
-use counterfoil_core::{Intent, Refusal};
+use counterfoil_core::Refusal;
+use counterfoil_core::json::write_string;
 
+use super::super::document::document;
 use crate::config::OutputType;
 use crate::plan::Column;
 
@@ -77,17 +78,4 @@ fn value(out: &mut String, value: ValueRef<'_>, column: &Column) -> Result<(), F
 fn utf8<'t>(text: &'t [u8], column: &Column) -> Result<&'t str, Fault> {
     std::str::from_utf8(text)
         .map_err(|_| Fault::Broken(format!("column `{}` holds text that is not UTF-8", column.name)))
-}
-
-/// JSON from a column: read strictly and written canonically, so that every reader sees the same.
-fn document(out: &mut String, text: &[u8], column: &Column) -> Result<(), Fault> {
-    // Most often the caller's own text: the same call would fail for ever.
-    let wrong = |problem: String| {
-        let constraint = format!("column `{}` would hold no usable JSON: {problem}", column.name);
-        Fault::Refused(Refusal::constraint_violated(&constraint))
-    };
-    let value =
-        json::parse(text, json::Bounds::default()).map_err(|invalid| wrong(invalid.problem.to_string()))?;
-    out.push_str(Intent::of_json(&value).map_err(wrong)?.text());
-    Ok(())
 }
