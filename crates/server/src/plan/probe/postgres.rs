@@ -134,10 +134,11 @@ impl Probe {
         explained.fit()?;
         let own_reads = words::names(scanned);
         let mut facts = Facts {
-            sql: numbered.sql.trim().to_owned(),
+            sql: numbered.sql.trim_end().to_owned(),
             unlocked: words::unlocked(scanned, &numbered.sql),
             parameters: numbered.parameters.iter().map(Parameter::bound_name).collect(),
             kinds: statement.params().to_vec(),
+            slots: numbered.slots.clone(),
             read_only: explained.changes.is_empty(),
             touched: explained.changes.clone(),
             changes: explained.changes.clone(),
