@@ -19,6 +19,7 @@ from pathlib import Path
 
 import conformance
 import environments
+import oauth
 from processes import Client, Example, Failed, HttpServer
 from proxy import LossyProxy
 from story import TOOL, Story
@@ -55,6 +56,9 @@ CASES = [
 ]
 
 
+OAUTH = [("1", "legacy", "2025-11-25"), ("2", "legacy", "2025-11-25"), ("2", "auto", "2026-07-28")]
+
+
 class Tally:
     """Prints a line a case and counts them."""
 
@@ -86,6 +90,11 @@ def main():
         if arguments.only in case.name:
             with fresh_example(arguments.bin) as example:
                 play(case, example, tally)
+    for client, mode, protocol in OAUTH:
+        name = f"oauth-{client}/http/{protocol}"
+        if arguments.only in name:
+            with fresh_example(arguments.bin) as example:
+                get_tokens(name, client, mode, example, tally)
     if arguments.only in "conformance":
         with fresh_example(arguments.bin) as example:
             tally.run("conformance", lambda: conformance.run(example, TOKEN))
@@ -113,6 +122,16 @@ def play(case, example, tally):
         transports[case.transport](case, example, tally)
     except Exception as why:
         tally.fail(f"{case.name}/setup", f"{type(why).__name__}: {why}")
+
+
+def get_tokens(name, line, mode, example, tally):
+    """Run the OAuth story of the Python SDK's line; one that cannot even start has failed."""
+    try:
+        python = environments.python(f"python-{line}")
+        command = [python, environments.HERE / "clients" / f"oauth_{line}.py"]
+        oauth.play(name, mode, command, python, example, tally)
+    except Exception as why:
+        tally.fail(f"{name}/setup", f"{type(why).__name__}: {why}")
 
 
 def over_http(case, example, tally):

@@ -247,7 +247,7 @@ fn the_audit_log_is_opened_anew() {
         (&"set_interval".into(), &"committed".into(), &true.into())
     );
     assert_eq!((&line["request_id"], &line["subject"]), (&"edit-012…".into(), &"alice".into()));
-    assert!(!first.contains("interval") && !first.contains("edit-0123456789"), "{first}");
+    assert!(!first.contains("interval_minutes") && !first.contains("edit-0123456789"), "{first}");
 }
 
 /// Beyond loopback it listens only where something speaks TLS. The address is one that no machine has (RFC 5737), so
