@@ -12,6 +12,7 @@ mod tool;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -199,6 +200,12 @@ pub struct Statement {
     pub binds: Vec<Bind>,
     /// Their types, as PostgreSQL tells them.
     pub kinds: Vec<Type>,
+    /// Where each stands in `sql`, and which of them it is; of PostgreSQL's.
+    pub slots: Vec<(Range<usize>, usize)>,
+    /// It begins with WITH.
+    pub with: bool,
+    /// It returns `*`, whatever that is by then.
+    pub star: bool,
     /// What it returns.
     pub columns: Vec<Column>,
 }
@@ -236,6 +243,8 @@ pub struct Column {
     pub output: Option<OutputType>,
     /// Its JSON type where that is certain.
     pub certain: Option<&'static str>,
+    /// SQL of PostgreSQL's that writes its value `{}` as we do, where there is some.
+    pub json: Option<Box<str>>,
 }
 
 /// Reads the config `text`, called `source_name`, and holds it against its database: one report has the mistakes of

@@ -27,7 +27,7 @@ impl Store {
     pub(super) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         match &plan.database {
             Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock).map(Self::Sqlite),
-            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
+            Database::Postgres(server) => Postgres::open(server, plan).await.map(Self::Postgres),
         }
     }
 
