@@ -275,6 +275,9 @@ fn forms(stage: &mut Stage) {
         let same = two.result.replace(&format!("\"text\":\"{}\"", row + 1), &format!("\"text\":\"{row}\""));
         assert_eq!(one.result, same);
         stage.replayed(Alice, &call("one", &format!("a-{row}"), row, 1, true), &one);
+        // The rule ends in a lock, which a transaction that only reads cannot take.
+        let status = stage.ask("operation_status", Alice, "one", &format!("a-{row}"));
+        assert_eq!(status["result"].to_string(), one.result, "{status}");
     }
     for tool in ["one", "two"] {
         let stale = stage.refused(Alice, &call(tool, "c", 1, 1, true), Code::VersionConflict);
