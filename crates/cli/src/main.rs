@@ -5,6 +5,7 @@ mod call;
 mod check;
 mod demo;
 mod journal;
+mod migrate;
 mod output;
 mod receipts;
 mod serve;
@@ -59,6 +60,11 @@ enum Command {
     /// Operations of this side: list them, resume or void what is unknown
     #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
     Journal(journal::Command),
+    /// Make the ledger's tables in PostgreSQL as the role that owns them, for a role that only serves
+    #[command(
+        after_help = "Example:\n  counterfoil migrate counterfoil.toml --owner app_owner --grant-to app\n\nExit codes: 0 the tables are up to date, 2 wrong arguments, 3 they could not be made."
+    )]
+    Migrate(migrate::Arguments),
     /// What became of operations
     #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
@@ -77,6 +83,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::demo(),
         Command::Call(arguments) => call::run(&arguments),
         Command::Journal(command) => journal::run(&command),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Receipts(command) => receipts::run(&command),
         Command::Token(command) => token::run(&command),
     };

@@ -4,12 +4,15 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use counterfoil::OpenError;
+use counterfoil::postgres::{Ledger, Options};
 use counterfoil::sqlite::{Filter, Record, State, list, look};
 use counterfoil_core::{Receipt, Timestamp};
 use counterfoil_server::config::{self, DatabaseUrl};
+use counterfoil_server::plan::{self, Server};
 use serde_json::{Value, json};
 
 use crate::check;
@@ -127,7 +130,19 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 }
 
 fn read(place: &Path, filter: Filter) -> anyhow::Result<Vec<Record>> {
-    let (path, filter) = database(place, filter)?;
+    match database(place, filter)? {
+        (Database::File(path), filter) => read_file(&path, &filter),
+        (Database::Server(server), filter) => read_server(*server, &filter),
+    }
+}
+
+/// Where receipts are.
+enum Database {
+    File(PathBuf),
+    Server(Box<Server>),
+}
+
+fn read_file(path: &Path, filter: &Filter) -> anyhow::Result<Vec<Record>> {
     if path.is_dir() {
         bail!("{} is a directory", path.display());
     }
@@ -135,22 +150,43 @@ fn read(place: &Path, filter: Filter) -> anyhow::Result<Vec<Record>> {
     if !path.exists() {
         bail!("{} is not there: nothing has been served from it yet", path.display());
     }
-    let connection = look(&path).with_context(unusable)?;
+    let connection = look(path).with_context(unusable)?;
     if !connection.table_exists(None::<&str>, "counterfoil_receipts").with_context(unusable)? {
         bail!("{} holds no receipts: nothing has been served from it yet", path.display());
     }
-    list(&connection, &filter).context("the receipts cannot be read")
+    list(&connection, filter).context("the receipts cannot be read")
+}
+
+fn read_server(server: Server, filter: &Filter) -> anyhow::Result<Vec<Record>> {
+    let options =
+        Options { create: false, pool: 1, tls: server.tls, prepare: server.prepare, ..Options::default() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(async {
+        let ledger = match Ledger::open(server.connect, options).await {
+            Err(OpenError::NotMigrated { found: 0, .. }) => {
+                bail!("the database holds no receipts: nothing has been served from it yet")
+            }
+            opened => opened.context("the database cannot be used")?,
+        };
+        ledger.list(filter).await.context("the receipts cannot be read")
+    })
 }
 
 /// A config names its database, and knows the oldest name of each tool; anything else is the database. Receipts are
 /// wanted when something is wrong: a config with mistakes is read as far as it goes.
-fn database(place: &Path, filter: Filter) -> anyhow::Result<(PathBuf, Filter)> {
+fn database(place: &Path, filter: Filter) -> anyhow::Result<(Database, Filter)> {
     if place.extension().is_none_or(|extension| extension != "toml") {
-        return Ok((place.to_owned(), filter));
+        return Ok((Database::File(place.to_owned()), filter));
     }
     let (config, report) = config::read(&place.to_string_lossy(), &check::text(place)?);
     let Some(config) = config else { bail!("{} names no database:\n\n{report}", place.display()) };
-    let DatabaseUrl::Sqlite(path) = &config.database.url.value;
+    let database = match &config.database.url.value {
+        DatabaseUrl::Sqlite(path) => Database::File(config.resolve(path)),
+        DatabaseUrl::Postgres(address) => {
+            let server = plan::server(&config, address).map_err(|fault| anyhow!("{}", fault.message()))?;
+            Database::Server(Box::new(server))
+        }
+    };
     let known = |asked: &String| {
         let is = |tool: &&config::Tool| {
             tool.was.iter().chain([&tool.name]).any(|name| name.value.as_str() == asked)
@@ -158,7 +194,7 @@ fn database(place: &Path, filter: Filter) -> anyhow::Result<(PathBuf, Filter)> {
         config.tools.iter().find(is).map(|tool| tool.ledger_name().to_string())
     };
     let tool = filter.tool.as_ref().map(|asked| known(asked).unwrap_or_else(|| asked.clone()));
-    Ok((config.resolve(path), Filter { tool, ..filter }))
+    Ok((database, Filter { tool, ..filter }))
 }
 
 fn state(record: &Record) -> &'static str {

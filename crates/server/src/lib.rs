@@ -10,6 +10,7 @@ pub mod config;
 pub mod diagnostics;
 pub mod front;
 pub mod http;
+mod kind;
 pub mod limit;
 pub mod mcp;
 pub mod plan;

@@ -2,6 +2,7 @@
 //! the plan, so that nothing in a call can be misspelt any more.
 
 mod contracts;
+mod database;
 mod edge;
 mod probe;
 mod rules;
@@ -13,16 +14,22 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use counterfoil::rusqlite::{self, ErrorCode};
+use counterfoil::OpenError;
+use counterfoil::postgres::Tls;
+use counterfoil::tokio_postgres;
+use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
 use crate::auth::TokenHash;
 use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
-use crate::diagnostics::{Diagnostic, Report};
+use crate::diagnostics::Report;
 use probe::Probe;
+use sql::Language;
 
 pub use contracts::Pinned;
+pub use database::{server, server_without_password};
 pub use edge::Edge;
 
 /// A server, ready to run.
@@ -55,6 +62,25 @@ pub struct Plan {
 pub enum Database {
     /// One file.
     Sqlite(SqliteFile),
+    /// A server.
+    Postgres(Box<Server>),
+}
+
+/// A database of PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Hosts, user, password, database.
+    pub connect: tokio_postgres::Config,
+    /// Whether it must prove who it is.
+    pub tls: Tls,
+    /// Connections at most.
+    pub pool: usize,
+    /// Whether prepared statements are kept on a connection.
+    pub prepare: bool,
+    /// How long to wait for it at the start.
+    pub start_wait: Duration,
+    /// Settings that each call's transaction gets, and what they are set to.
+    pub session: Vec<(String, Bind)>,
 }
 
 /// A SQLite database.
@@ -166,10 +192,14 @@ pub struct Retired {
 /// A checked statement.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// What SQLite prepares.
+    /// What the database prepares.
     pub sql: Box<str>,
-    /// What is bound, in SQLite's order.
+    /// The same without the row locks at its end, if it has some: for transactions that only read.
+    pub unlocked: Option<Box<str>>,
+    /// What is bound, in the database's order.
     pub binds: Vec<Bind>,
+    /// Their types, as PostgreSQL tells them.
+    pub kinds: Vec<Type>,
     /// What it returns.
     pub columns: Vec<Column>,
 }
@@ -213,9 +243,33 @@ pub struct Column {
 /// the file and, of whatever in it can be understood, those that only the database shows.
 #[must_use]
 pub fn check(source_name: &str, text: &str) -> (Option<Plan>, Report) {
+    checked(source_name, text, &mut |_, _| false)
+}
+
+/// As [`check`], waiting for a database that is not there yet, as long as the config says; `tell` hears what is waited
+/// for, each time. Blocks.
+#[must_use]
+pub fn check_when_there(
+    source_name: &str,
+    text: &str,
+    mut tell: impl FnMut(&OpenError),
+) -> (Option<Plan>, Report) {
+    let begun = Instant::now();
+    checked(source_name, text, &mut |server, error| {
+        let waits = begun.elapsed() < server.start_wait;
+        if waits {
+            tell(error);
+        }
+        waits
+    })
+}
+
+type Again<'a> = dyn FnMut(&Server, &OpenError) -> bool + 'a;
+
+fn checked(source_name: &str, text: &str, again: &mut Again<'_>) -> (Option<Plan>, Report) {
     let (config, mut report) = config::read(source_name, text);
     let whole = report.is_empty();
-    let planned = config.map(|config| planned(&config, whole));
+    let planned = config.map(|config| planned(&config, whole, again));
     let (plan, more) = planned.unwrap_or_else(|| (None, Report::new(report.source().clone())));
     report.append(more);
     (plan.filter(|_| report.errors() == 0), report)
@@ -225,22 +279,22 @@ pub fn check(source_name: &str, text: &str) -> (Option<Plan>, Report) {
 /// without errors.
 #[must_use]
 pub fn plan(config: &Config) -> (Option<Plan>, Report) {
-    let (plan, report) = planned(config, true);
+    let (plan, report) = planned(config, true, &mut |_, _| false);
     (plan.filter(|_| report.errors() == 0), report)
 }
 
 /// A config that is not `whole` lacks what could not be read, which is no mistake of its own.
-fn planned(config: &Config, whole: bool) -> (Option<Plan>, Report) {
+fn planned(config: &Config, whole: bool, again: &mut Again<'_>) -> (Option<Plan>, Report) {
     let mut report = Report::new(config.source.clone());
-    let (schema, probe) = match read_schema(config, &mut report) {
-        Ok(schema) => {
-            let probe = probe(config, schema.as_deref(), &mut report);
-            (schema, probe)
+    let (database, probe) = match database::database(config, &mut report) {
+        Some(database) => {
+            let probe = database::probe(config, &database, &mut report, again);
+            (Some(database), probe)
         }
-        Err(Reported) => (None, None),
+        None => (None, None),
     };
     let mut planner = Planner { config, probe: probe.as_ref(), report: &mut report };
-    let plan = planner.plan(schema);
+    let plan = planner.plan(database);
     if whole {
         planner.callers();
         planner.doubt_resource();
@@ -259,7 +313,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn plan(&mut self, schema: Option<String>) -> Option<Plan> {
+    fn plan(&mut self, database: Option<Database>) -> Option<Plan> {
         let membership = self.membership();
         let tools: Vec<_> = self.config.tools.iter().map(|tool| self.tool(tool)).collect();
         let contracts = self.contracts();
@@ -268,7 +322,7 @@ impl Planner<'_> {
         let token =
             |token: &config::Token| Some((token.sha256.value, Arc::new(token.credentials.principal()?)));
         Some(Plan {
-            database: self.database(schema),
+            database: database?,
             listen: self.config.server.listen(),
             limits: self.config.limits.clone(),
             membership,
@@ -281,9 +335,11 @@ impl Planner<'_> {
         })
     }
 
-    fn database(&self, schema: Option<String>) -> Database {
-        let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
-        Database::Sqlite(SqliteFile { path: self.config.resolve(path), schema })
+    fn language(&self) -> Language {
+        match self.config.database.url.value {
+            DatabaseUrl::Sqlite(_) => Language::Sqlite,
+            DatabaseUrl::Postgres(_) => Language::Postgres,
+        }
     }
 
     fn names(&self) -> HashMap<String, usize> {
@@ -293,66 +349,5 @@ impl Planner<'_> {
             all.map(move |name| (name.value.as_str().to_owned(), at))
         });
         names.collect()
-    }
-}
-
-/// The report says why.
-struct Reported;
-
-fn read_schema(config: &Config, report: &mut Report) -> Result<Option<String>, Reported> {
-    let Some(path) = &config.database.schema else { return Ok(None) };
-    std::fs::read_to_string(config.resolve(path)).map(Some).map_err(|error| {
-        let fault = Diagnostic::error(format!("the schema cannot be read: {error}"));
-        report.push(fault.at(path.span.clone(), "").help("a relative path is relative to this file"));
-        Reported
-    })
-}
-
-/// The real database; or, where there is none yet, what its schema will make.
-fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<Probe> {
-    let url = &config.database.url;
-    let DatabaseUrl::Sqlite(path) = &url.value;
-    let path = config.resolve(path);
-    let fault = match (path.exists(), schema, &config.database.schema) {
-        (true, _, _) if path.is_dir() => {
-            Diagnostic::error("the database is a directory").at(url.span.clone(), "")
-        }
-        (true, _, _) => match Probe::sqlite(&path) {
-            Ok(probe) => return Some(probe),
-            Err(error) => {
-                Diagnostic::error(format!("the database cannot be used: {error}")).at(url.span.clone(), "")
-            }
-        },
-        (false, Some(schema), Some(written)) => match Probe::imagine(schema) {
-            Ok(probe) => return Some(probe),
-            Err(error) => schema_fault(schema, &error).at(written.span.clone(), ""),
-        },
-        (false, _, _) => Diagnostic::error("there is no such database file")
-            .at(url.span.clone(), "")
-            .help("make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`"),
-    };
-    report.push(fault);
-    None
-}
-
-/// What is wrong with the schema, and on which of its lines.
-#[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
-fn schema_fault(schema: &str, error: &rusqlite::Error) -> Diagnostic {
-    let said = |text: &str| Diagnostic::error(format!("the schema cannot be applied: {text}"));
-    match error {
-        // SQLite was given what was left of the schema.
-        rusqlite::Error::SqlInputError { msg, offset, sql, .. } => {
-            let left = schema.len().saturating_sub(sql.len());
-            let at = left.saturating_add(usize::try_from(*offset).unwrap_or(0));
-            let before = schema.get(..at).unwrap_or_default();
-            said(msg).note(format!("it is on line {} of the schema", before.matches('\n').count() + 1))
-        }
-        rusqlite::Error::SqliteFailure(code, _)
-            if code.code == ErrorCode::AuthorizationForStatementDenied =>
-        {
-            said("it would write to another file")
-                .help("a schema makes one database: remove ATTACH and VACUUM INTO")
-        }
-        _ => said(&error.to_string()),
     }
 }

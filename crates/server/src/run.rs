@@ -5,6 +5,7 @@ mod context;
 mod document;
 mod listing;
 mod operation;
+mod postgres;
 mod reading;
 mod sqlite;
 mod start;

@@ -10,7 +10,7 @@ mod proxy;
 mod world;
 
 pub use bouncer::Bouncer;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, server_programs};
 pub use database::{AUTOMATIONS, Database};
 pub use encrypted::{Authority, encrypted};
 pub use proxy::{Cut, Proxy};

@@ -17,12 +17,14 @@
 //! and can neither change nor remove a receipt. The tables are found by `search_path`.
 
 mod attempt;
+mod connect;
 mod contracts;
 mod declared;
 mod doubt;
 mod error;
 mod flush;
 mod ledger;
+mod list;
 mod migrate;
 mod pool;
 mod receipts;
@@ -38,8 +40,9 @@ pub(crate) use error::{may_pass, refusal_of, what_to_do};
 pub use crate::record::{Filter, Record, State, Void};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
+pub use connect::connect;
 pub use contracts::pin_contract;
-pub use declared::{Column, Declaration, Declared, Part, Query, Returns, Values};
+pub use declared::{Column, Declaration, Declared, List, ListStatement, Part, Query, Returns, Values};
 pub use ledger::{Ledger, Options};
 pub use migrate::migrate;
 pub use receipts::{find_record, list};

@@ -6,6 +6,7 @@
 
 mod auth;
 pub mod bounds;
+mod database;
 mod fragment;
 mod jwt;
 mod names;
@@ -23,6 +24,7 @@ use counterfoil_core::{IdForm, Windows, limits};
 use toml::de::DeTable;
 
 pub use auth::{Auth, Credentials, Token};
+pub use database::{Address, Database, DatabaseUrl, Numeric, Password, Postgres, Setting};
 pub use fragment::{Bounds, Fragment, Input, Literal, Member, Shape};
 pub use jwt::{Jwks, Jwt};
 pub use server::{Rates, Server, Tls};
@@ -35,7 +37,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, parsed, size, text};
+use reader::{Node, Table, choice, count, duration, size};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -54,22 +56,6 @@ pub struct Config {
     pub auth: Auth,
     /// `[tools.…]`, in the order of the file.
     pub tools: Vec<Tool>,
-}
-
-/// `[database]`
-#[derive(Clone, Debug)]
-pub struct Database {
-    /// Where the data is.
-    pub url: Spanned<DatabaseUrl>,
-    /// SQL to run once when the database file does not exist yet; relative to the config file.
-    pub schema: Option<Spanned<PathBuf>>,
-}
-
-/// Which database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseUrl {
-    /// `sqlite:PATH`; a relative path is relative to the config file.
-    Sqlite(PathBuf),
 }
 
 /// `[receipts]`
@@ -177,7 +163,7 @@ fn syntax(fault: &toml::de::Error, end: usize) -> Diagnostic {
 fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Config> {
     let mut file = Table::root(root);
     let database = file.required("database", "add a table `[database]` with `url = \"sqlite:data.db\"`");
-    let database = database.and_then(|node| self::database(report, &node));
+    let database = database.and_then(|node| database::database(report, &node));
     let receipts = section(report, &mut file, "receipts", self::receipts);
     let limits = section(report, &mut file, "limits", self::limits);
     let server = section(report, &mut file, "server", server::server);
@@ -225,43 +211,6 @@ fn unsupported(node: &Node<'_>, what: &str, instead: &str) -> Diagnostic {
     Diagnostic::error(format!("{what} is not supported by this version"))
         .at(node.key.clone(), "")
         .help(instead)
-}
-
-fn database(report: &mut Report, node: &Node<'_>) -> Option<Database> {
-    let mut table = Table::open(report, node, "`[database]`")?;
-    let url = table.required("url", "add `url = \"sqlite:data.db\"`");
-    let url = url.and_then(|node| parsed(report, &node, database_url));
-    let schema = table.optional("schema");
-    let schema = maybe(report, schema, |report, node| {
-        text(report, node).map(|text| Spanned::new(PathBuf::from(&text.value), text.span))
-    });
-    table.refuse(report, "session", |node| {
-        unsupported(node, "`session`", "it serves PostgreSQL's row-level security; remove it")
-    });
-    table.finish(report);
-    Some(Database { url: url?, schema: schema? })
-}
-
-const URL_HELP: &str = "write `url = \"sqlite:data.db\"`; a relative path is relative to this file";
-
-fn database_url(url: &str) -> Result<DatabaseUrl, Diagnostic> {
-    let wrong = |message: &str| Err(Diagnostic::error(message).help(URL_HELP));
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => {
-            Err(Diagnostic::error("PostgreSQL is not supported by this version")
-                .help("use SQLite: `url = \"sqlite:data.db\"`"))
-        }
-        Some(("sqlite", path)) => match path {
-            "" => wrong("the database has no path"),
-            ":memory:" | "memory:" => wrong("a database in memory would forget its receipts"),
-            path if path.starts_with("//") => wrong("the path follows `sqlite:` without slashes of its own"),
-            path if path.contains(['?', '#']) || path.starts_with("file:") => {
-                wrong("a database takes a plain path, without parameters")
-            }
-            path => Ok(DatabaseUrl::Sqlite(PathBuf::from(path))),
-        },
-        Some(_) | None => wrong("this names no database that can be used"),
-    }
 }
 
 fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {

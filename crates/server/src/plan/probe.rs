@@ -1,13 +1,18 @@
 //! What the real database says of a statement: does it prepare, what does it bind, touch and return. Never writes.
 
+mod postgres;
 mod sqlite;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use counterfoil::tokio_postgres::types::Type;
 use counterfoil::{OpenError, rusqlite};
 
-use super::sql::Scanned;
+use super::Server;
+use super::sql::{Parameter, Scanned};
+
+pub(super) use postgres::words::locks;
 
 /// How a statement changes a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +25,14 @@ pub(super) enum Change {
 /// What a prepared statement is.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Names of the parameters, in SQLite's order.
+    /// What the database runs.
+    pub sql: String,
+    /// The same without the row locks at its end, if it has some: for transactions that only read.
+    pub unlocked: Option<String>,
+    /// Names of the parameters, in the database's order.
     pub parameters: Vec<String>,
+    /// Their types, as PostgreSQL tells them.
+    pub kinds: Vec<Type>,
     /// The columns it returns.
     pub columns: Vec<ColumnFact>,
     /// It changes nothing.
@@ -36,6 +47,8 @@ pub(super) struct Facts {
     pub reads: BTreeSet<(String, String)>,
     /// Names of the columns that the statement itself reads.
     pub own_reads: BTreeSet<String>,
+    /// Tables of which every row is looked at, for want of an index.
+    pub unindexed: BTreeSet<String>,
 }
 
 impl Facts {
@@ -61,7 +74,15 @@ pub(super) struct ColumnFact {
     pub name: String,
     /// The declared type of the table column it comes from, if that table is STRICT and thereby keeps to it.
     pub strict_type: Option<String>,
+    /// Its type, as PostgreSQL tells it.
+    pub kind: Option<Type>,
 }
+
+/// Asked whether to try to connect once more, with what was in the way.
+pub(super) type Again<'a> = dyn FnMut(&OpenError) -> bool + 'a;
+
+/// What SQL type a parameter has that the database could not know by itself.
+pub(super) type Casts<'a> = &'a (dyn Fn(&Parameter) -> Option<String> + Sync);
 
 /// Why a statement cannot be served.
 #[derive(Debug, Default)]
@@ -82,24 +103,31 @@ pub(super) type Recorded = (String, String, String);
 
 /// A database that statements are only prepared on, and asked about its tables.
 pub(super) enum Probe {
-    Sqlite(sqlite::Probe),
+    Sqlite(Box<sqlite::Probe>),
+    Postgres(Box<postgres::Probe>),
 }
 
 impl Probe {
     /// On the SQLite database at `path`.
     pub(super) fn sqlite(path: &Path) -> Result<Self, rusqlite::Error> {
-        sqlite::Probe::open(path).map(Self::Sqlite)
+        sqlite::Probe::open(path).map(Box::new).map(Self::Sqlite)
     }
 
     /// On a SQLite database that does not exist yet, as `schema` will make it.
     pub(super) fn imagine(schema: &str) -> Result<Self, rusqlite::Error> {
-        sqlite::Probe::imagine(schema).map(Self::Sqlite)
+        sqlite::Probe::imagine(schema).map(Box::new).map(Self::Sqlite)
+    }
+
+    /// On a database of PostgreSQL.
+    pub(super) fn postgres(server: &Server, again: &mut Again<'_>) -> Result<Self, OpenError> {
+        postgres::Probe::open(server, again).map(Box::new).map(Self::Postgres)
     }
 
     /// Prepares a statement and tells what it is.
-    pub(super) fn prepare(&self, scanned: &Scanned) -> Result<Facts, Unfit> {
+    pub(super) fn prepare(&self, scanned: &Scanned, casts: Casts<'_>) -> Result<Facts, Unfit> {
         match self {
             Self::Sqlite(probe) => probe.prepare(scanned),
+            Self::Postgres(probe) => probe.prepare(scanned, casts),
         }
     }
 
@@ -107,6 +135,8 @@ impl Probe {
     pub(super) fn reusable_id(&self, table: &str) -> Option<String> {
         match self {
             Self::Sqlite(probe) => probe.reusable_id(table),
+            // A sequence never goes back.
+            Self::Postgres(_) => None,
         }
     }
 
@@ -114,6 +144,7 @@ impl Probe {
     pub(super) fn guarded(&self, table: &str, column: &str) -> bool {
         match self {
             Self::Sqlite(probe) => probe.guarded(table, column),
+            Self::Postgres(probe) => probe.guarded(table, column),
         }
     }
 
@@ -121,6 +152,8 @@ impl Probe {
     pub(super) fn deferrable(&self, table: &str) -> bool {
         match self {
             Self::Sqlite(probe) => probe.deferrable(table),
+            // Every call has a transaction of its own.
+            Self::Postgres(_) => false,
         }
     }
 
@@ -128,6 +161,7 @@ impl Probe {
     pub(super) fn contracts(&self) -> Result<Vec<Recorded>, OpenError> {
         match self {
             Self::Sqlite(probe) => probe.contracts(),
+            Self::Postgres(probe) => probe.contracts(),
         }
     }
 }

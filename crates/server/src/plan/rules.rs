@@ -9,11 +9,11 @@ use counterfoil_core::{IdForm, Issuer};
 use regex::Regex;
 
 use super::probe::Change;
-use super::sql::{Parameter, Scanned, scan};
+use super::sql::{Language, Parameter, Scanned, scan};
 use super::statement::Checked;
 use super::tool::Parts;
 use super::{Bind, Planner};
-use crate::config::{self, Sql, WriteReturns, nearest};
+use crate::config::{self, Member, Sql, WriteReturns, nearest};
 use crate::diagnostics::{Diagnostic, Span};
 
 const A_NEW: &str = r"\b(?:new|fresh|unique|different|random|own)\b";
@@ -50,6 +50,7 @@ impl Planner<'_> {
         if let Some(query) = query {
             self.outputs_exist(tool, &[query]);
         }
+        self.doubt_index(tool.access.as_ref(), access);
         self.doubt_description(tool);
     }
 
@@ -164,7 +165,8 @@ impl Planner<'_> {
 
     /// What a statement names, it uses, whether or not it prepares: a fault elsewhere makes no input superfluous.
     fn inputs_are_used(&mut self, tool: &config::Tool, statements: &[Option<&Sql>]) {
-        let scanned: Result<Vec<Scanned>, _> = statements.iter().flatten().map(|sql| scan(sql)).collect();
+        let scanned: Result<Vec<Scanned>, _> =
+            statements.iter().flatten().map(|sql| scan(self.language(), sql)).collect();
         let Ok(scanned) = scanned else { return };
         let bound: Vec<&str> = scanned.iter().flat_map(Scanned::names).collect();
         let inputs = || tool.input.members.iter().map(|member| &member.name);
@@ -201,14 +203,14 @@ impl Planner<'_> {
         name: &str,
         sql: &Sql,
         retired: &config::Retired,
-        arguments: &[String],
+        arguments: &[Member],
     ) -> bool {
         // A text that cannot be read has been reported as the tool's.
-        let Ok(scanned) = scan(sql) else { return false };
+        let Ok(scanned) = scan(self.language(), sql) else { return false };
         let missing = scanned.parameters.iter().find_map(|(parameter, part)| match parameter {
             Parameter::Plain(name) => {
-                let known =
-                    arguments.contains(name) || counterfoil_core::wire::RESERVED.contains(&name.as_str());
+                let known = arguments.iter().any(|argument| argument.name.value == *name)
+                    || counterfoil_core::wire::RESERVED.contains(&name.as_str());
                 (!known).then_some((name, part))
             }
             Parameter::Dotted(..) => None,
@@ -276,6 +278,8 @@ impl Planner<'_> {
         self.doubt_replay(tool, write, parts);
         self.doubt_identity(write, parts);
         self.doubt_order(write, parts);
+        self.doubt_index(tool.access.as_ref(), parts.access.as_ref());
+        self.doubt_index(write.replay_access.as_ref(), parts.replay_access.as_ref());
     }
 
     /// What is doubtful about a table is said once, with every place it concerns.
@@ -354,6 +358,17 @@ impl Planner<'_> {
         }
     }
 
+    /// The rule is asked on every call: without an index, every call reads the whole table.
+    pub(super) fn doubt_index(&mut self, sql: Option<&Sql>, rule: Option<&Checked>) {
+        let (Some(sql), Some(rule)) = (sql, rule) else { return };
+        for table in &rule.facts.unindexed {
+            let span = self.table_span(sql, rule, table);
+            let message = format!("every call may read all of `{table}`: the rule finds no index");
+            let help = format!("CREATE INDEX ON {table} (…), of the columns that the rule compares");
+            self.doubt(span, message, &help);
+        }
+    }
+
     fn doubt_order(&mut self, write: &config::Write, parts: &Parts) {
         let Some(probe) = self.probe else { return };
         let column = &write.version.column;
@@ -364,10 +379,16 @@ impl Planner<'_> {
                 let span = self.table_span(&written.sql, step, table);
                 let message =
                     format!("`{table}.{column}` may go back: nothing in the database refuses a smaller one");
-                let help = format!(
-                    "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
+                let help = match step.scanned.language {
+                    Language::Postgres => format!(
+                        "a trigger BEFORE UPDATE ON {table} that says IF NEW.{column} <= OLD.{column} THEN RAISE EXCEPTION \
+                         '{column} must rise'; END IF"
+                    ),
+                    Language::Sqlite => format!(
+                        "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
                      BEGIN SELECT RAISE(ABORT, '{column} must rise'); END"
-                );
+                    ),
+                };
                 self.doubt(span, message, &help);
             }
         }

@@ -7,6 +7,7 @@ use counterfoil::sqlite::Prepare;
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
+use super::postgres::Postgres;
 use super::reading::Asking;
 use super::sqlite::Sqlite;
 use super::start::StartError;
@@ -20,6 +21,7 @@ pub(super) type Differing = Option<(String, String)>;
 #[derive(Debug)]
 pub(super) enum Store {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 impl Store {
@@ -30,6 +32,7 @@ impl Store {
     ) -> Result<Self, StartError> {
         match &plan.database {
             Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock, prepare).map(Self::Sqlite),
+            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
         }
     }
 
@@ -37,6 +40,7 @@ impl Store {
     pub(super) async fn pin(&self, contracts: &[Pinned]) -> Result<Differing, Refusal> {
         match self {
             Self::Sqlite(store) => store.pin(contracts.to_vec()).await,
+            Self::Postgres(store) => store.pin(contracts).await,
         }
     }
 
@@ -44,6 +48,7 @@ impl Store {
     pub(super) async fn ready(&self) -> bool {
         match self {
             Self::Sqlite(store) => store.ready().await,
+            Self::Postgres(store) => store.ready().await,
         }
     }
 
@@ -51,6 +56,7 @@ impl Store {
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {
         match self {
             Self::Sqlite(store) => store.write(writing).await,
+            Self::Postgres(store) => store.write(writing).await,
         }
     }
 
@@ -58,6 +64,7 @@ impl Store {
     pub(super) async fn read(&self, asking: Asking) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.read(asking).await,
+            Self::Postgres(store) => store.read(asking).await,
         }
     }
 
@@ -65,6 +72,7 @@ impl Store {
     pub(super) async fn status(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.status(question).await,
+            Self::Postgres(store) => store.status(question).await,
         }
     }
 
@@ -72,6 +80,7 @@ impl Store {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         match self {
             Self::Sqlite(store) => store.void(question).await,
+            Self::Postgres(store) => store.void(question).await,
         }
     }
 
@@ -79,6 +88,7 @@ impl Store {
     pub(super) fn close(&self) {
         match self {
             Self::Sqlite(store) => store.close(),
+            Self::Postgres(store) => store.close(),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Cluster {
         for (name, content) in files {
             write_private(&folder.join(name), content, owner);
         }
-        initialise(&programs(), &folder, owner);
+        initialise(&server_programs(), &folder, owner);
         Self::launched(folder, settings, owner)
     }
 
@@ -69,7 +69,7 @@ impl Cluster {
     #[must_use]
     pub fn standby(&self, settings: &[&str]) -> Self {
         let (folder, owner) = room();
-        let mut copy = command(programs().join("pg_basebackup"), owner);
+        let mut copy = command(server_programs().join("pg_basebackup"), owner);
         let primary = format!("host=127.0.0.1 port={} user=postgres application_name=standby", self.port);
         copy.args(["-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-d"]).arg(primary);
         let copied = copy.arg("-D").arg(folder.join("data")).output().unwrap();
@@ -79,7 +79,7 @@ impl Cluster {
 
     fn launched(folder: PathBuf, settings: &[&str], owner: Owner) -> Self {
         // Another program may take the port between our look and the server's start: then look again.
-        let started = (0..5).find_map(|_| launch(&programs(), &folder, settings, owner));
+        let started = (0..5).find_map(|_| launch(&server_programs(), &folder, settings, owner));
         started.expect("a PostgreSQL server could not be started")
     }
 
@@ -182,7 +182,8 @@ pub(super) fn command(program: impl Into<OsString>, owner: Owner) -> Command {
 }
 
 /// Where the server's programs are.
-fn programs() -> PathBuf {
+#[must_use]
+pub fn server_programs() -> PathBuf {
     let named = std::env::var_os("POSTGRES_BIN").map(PathBuf::from);
     let packaged =
         [15, 18, 17, 16, 14].map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")));

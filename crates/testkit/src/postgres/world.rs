@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use counterfoil::Fault;
 use counterfoil::postgres::{
-    Column, Declaration, Declared, Handler, Ledger, Options, Part, Query, Returns, Rule, Step, Tx, Values,
+    Column, Declaration, Declared, Handler, Ledger, List, Options, Part, Query, Returns, Rule, Step, Tx,
+    Values,
 };
 use counterfoil_core::{Call, Reading, Refusal, Reply};
 use tokio::runtime::Runtime;
@@ -172,6 +173,14 @@ impl Once {
     }
 }
 
+impl Once {
+    /// With `list` in place of its own.
+    pub async fn listed(ledger: &Ledger, list: &List) -> Self {
+        let declared = vec![Arc::new(ledger.declare_list(list).await.unwrap())];
+        Self { script: Scripted::new(&["SELECT 1::bigint WHERE false"]), declared }
+    }
+}
+
 impl Handler for Once {
     fn access<'a>(&'a mut self, tx: &'a Tx, rule: Rule<'a>) -> Step<'a, bool> {
         self.script.access(tx, rule)
@@ -182,8 +191,10 @@ impl Handler for Once {
     }
 
     fn declared(&mut self) -> Option<Values<'_>> {
-        // Asked once for the statement, and once more for its verdict: the last one serves all after it.
-        let at = self.script.writes.fetch_add(1, Ordering::SeqCst).min(self.declared.len() - 1);
+        // Asked once before the first attempt, once for its statement, and once more for its verdict: the last one
+        // serves all after it.
+        let asked = self.script.writes.fetch_add(1, Ordering::SeqCst);
+        let at = asked.saturating_sub(1).min(self.declared.len() - 1);
         Some(Values { declared: &self.declared[at], values: Vec::new() })
     }
 }

@@ -54,6 +54,12 @@ pub trait Handler: Send + 'static {
         Refusal::version_conflict(current)
     }
 
+    /// As [`Handler::unchanged`], of the statement at `statement` of a declared list.
+    fn unmet(&mut self, statement: usize, current: Option<Box<str>>) -> Refusal {
+        let _ = statement;
+        self.unchanged(current)
+    }
+
     /// The row as it is now, for a replay: JSON, if the tool can read it and the ordinary rule passes.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ pub struct Part(Vec<Piece>);
 enum Piece {
     Text(String),
     Slot(usize, Type),
+    Earlier(usize, usize, Type),
 }
 
 impl Part {
@@ -60,6 +61,22 @@ impl Part {
     pub fn slot(mut self, index: usize, kind: Type) -> Self {
         self.0.push(Piece::Slot(index, kind));
         self
+    }
+
+    /// In a [`List`], the column at `column` of the first row of the statement at `statement`, which comes before this
+    /// one and whose column is of type `kind`.
+    #[must_use]
+    pub fn earlier(mut self, statement: usize, column: usize, kind: Type) -> Self {
+        self.0.push(Piece::Earlier(statement, column, kind));
+        self
+    }
+
+    /// The statements whose rows this one needs.
+    fn needs(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Earlier(statement, column, _) => Some((*statement, *column)),
+            Piece::Text(_) | Piece::Slot(..) => None,
+        })
     }
 }
 
@@ -120,10 +137,41 @@ pub struct Declaration {
     pub session: Vec<(String, usize)>,
 }
 
+/// A tool of several statements: all in one transaction, as many as possible in one flush.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// Finds a row for a member.
+    pub membership: Option<Part>,
+    /// Finds a row if the caller may touch the resource now.
+    pub access: Option<Part>,
+    /// Asked instead of `access` when the same operation has committed.
+    pub replay_access: Option<Part>,
+    /// The statements, in order. Each returns rows (`RETURNING true`, if they are of no interest) and holds no
+    /// data-modifying WITH of its own.
+    pub statements: Vec<ListStatement>,
+    /// Whose rows are the result.
+    pub result: usize,
+    /// What it is.
+    pub returns: Returns,
+    /// The row as it is now.
+    pub current: Option<Query>,
+    /// Settings and the values they get in each transaction.
+    pub session: Vec<(String, usize)>,
+}
+
+/// One statement of a [`List`].
+#[derive(Debug, Clone)]
+pub struct ListStatement {
+    /// The statement.
+    pub query: Query,
+    /// Finding no row is no refusal.
+    pub may_change_nothing: bool,
+}
+
 /// A declaration that is composed: made once, shared by all calls.
 #[derive(Debug)]
 pub struct Declared {
-    pub(super) write: Composed,
+    pub(super) write: Form,
     pub(super) look: Composed,
     pub(super) session: Option<Composed>,
     pub(super) shows_current: bool,
@@ -136,6 +184,35 @@ pub struct Values<'a> {
     pub declared: &'a Declared,
     /// The call's values, by slot: none may be missing.
     pub values: Vec<&'a (dyn ToSql + Sync)>,
+}
+
+/// What a write is composed to.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// Access, write and receipt.
+    Single(Composed),
+    /// Access, and each statement by itself.
+    List(Listed),
+}
+
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// Two columns: is the caller a member, and allowed?
+    pub(super) gate: Composed,
+    pub(super) steps: Vec<Step>,
+    pub(super) result: usize,
+    pub(super) returns: Returns,
+}
+
+/// One statement of a list: it tells how many rows, the result as JSON, then the columns that later ones need.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) composed: Composed,
+    pub(super) may_change_nothing: bool,
+    /// Which of the columns it tells, in order.
+    pub(super) told: Vec<usize>,
+    /// Values of earlier rows, after those by slot: statement, and which of the columns that it tells.
+    pub(super) earlier: Vec<(usize, usize)>,
 }
 
 /// A statement, the types of its parameters, and where their values come from: first the ledger's own, then slots.
@@ -165,23 +242,67 @@ impl Declared {
     #[must_use]
     pub(super) fn new(declaration: &Declaration, limit: usize) -> Self {
         Self {
-            write: write(declaration, limit),
-            look: look(declaration),
+            write: Form::Single(write(declaration, limit)),
+            look: look(&Asks::of(declaration)),
             session: session(&declaration.session),
             shows_current: declaration.current.is_some(),
         }
     }
 
-    /// The one statement that a fresh call sends.
-    #[must_use]
-    pub fn sql(&self) -> &str {
-        &self.write.sql
+    /// Composes `list`. `None` if a statement needs a row of one that does not come before it, or there are more than
+    /// can be sent at once.
+    pub(super) fn list(list: &List) -> Option<Self> {
+        Some(Self {
+            write: Form::List(listed(list)?),
+            look: look(&Asks::of_list(list)),
+            session: session(&list.session),
+            shows_current: list.current.is_some(),
+        })
     }
 
-    /// The one statement that tells what is known of a call.
-    #[must_use]
-    pub fn look_sql(&self) -> &str {
-        &self.look.sql
+    /// Is a call one statement, with no transaction around it that could stay open?
+    pub(super) fn alone(&self) -> bool {
+        matches!(self.write, Form::Single(_)) && self.session.is_none()
+    }
+
+    /// Every statement that a call may send.
+    pub(super) fn statements(&self) -> impl Iterator<Item = &Composed> {
+        let write: Vec<_> = match &self.write {
+            Form::Single(write) => vec![write],
+            Form::List(list) => list.steps.iter().map(|step| &step.composed).chain([&list.gate]).collect(),
+        };
+        write.into_iter().chain([&self.look]).chain(&self.session)
+    }
+}
+
+/// What is asked about access, and shown.
+struct Asks<'a> {
+    membership: Option<&'a Part>,
+    access: Option<&'a Part>,
+    /// Where it is not the rule for access.
+    replay: Option<&'a Part>,
+    current: Option<&'a Query>,
+}
+
+impl<'a> Asks<'a> {
+    fn of(of: &'a Declaration) -> Self {
+        let (membership, access) = (of.membership.as_ref(), of.access.as_ref());
+        Self {
+            membership,
+            access,
+            replay: of.replay_access.as_ref().or(access),
+            current: of.current.as_ref(),
+        }
+    }
+
+    fn of_list(of: &'a List) -> Self {
+        let (membership, access) = (of.membership.as_ref(), of.access.as_ref());
+        Self {
+            membership,
+            access,
+            replay: of.replay_access.as_ref().or(access),
+            current: of.current.as_ref(),
+        }
     }
 }
 
@@ -210,12 +331,14 @@ pub(super) const TOO_LARGE: &str = "request_id";
 struct Composer {
     sql: String,
     own: Vec<Type>,
+    /// Of a list, the columns of earlier statements: they come first, after the ledger's own.
+    earlier: Vec<(usize, usize)>,
     slots: Vec<(usize, Type)>,
 }
 
 impl Composer {
     fn new(own: &[Type]) -> Self {
-        Self { sql: String::new(), own: own.to_vec(), slots: Vec::new() }
+        Self { sql: String::new(), own: own.to_vec(), earlier: Vec::new(), slots: Vec::new() }
     }
 
     fn text(&mut self, sql: &str) -> &mut Self {
@@ -233,12 +356,19 @@ impl Composer {
         self.text(&format!("${number}"))
     }
 
+    /// Their types stand among the ledger's own from the beginning.
+    fn earlier(&mut self, statement: usize, column: usize) -> &mut Self {
+        let at = self.earlier.iter().position(|known| *known == (statement, column)).unwrap_or_default();
+        self.text(&format!("${}", at + 1))
+    }
+
     /// A part may end in a comment: what follows begins on a line of its own.
     fn part(&mut self, part: &Part) -> &mut Self {
         for piece in &part.0 {
             match piece {
                 Piece::Text(sql) => self.text(sql),
                 Piece::Slot(index, kind) => self.slot(*index, kind),
+                Piece::Earlier(statement, column, _) => self.earlier(*statement, *column),
             };
         }
         self.text("\n")
@@ -313,31 +443,103 @@ fn write(declaration: &Declaration, limit: usize) -> Composed {
     composer.done()
 }
 
-/// Access, receipt and the row as it is now, in one snapshot.
-fn look(declaration: &Declaration) -> Composed {
+/// Access, receipt and the row as it is now, in one snapshot. The row is read whatever the rule says, and shown only
+/// if it passes.
+fn look(asks: &Asks<'_>) -> Composed {
     let mut composer = Composer::new(&[const { Type::TEXT }; 5]);
-    composer
-        .text("SELECT statement_timestamp(), may.member AND may.allowed, may.member AND may.replayable, ");
-    composer
-        .text("receipt.state, receipt.revision, receipt.fingerprint, receipt.committed_at, receipt.result, ");
-    match &declaration.current {
+    composer.text("SELECT statement_timestamp(), ").exists(asks.membership);
+    composer.text(", ").exists(asks.access).text(", ");
+    match asks.replay {
+        None => composer.text("NULL::boolean"),
+        replay => composer.exists(replay),
+    };
+    composer.text(
+        ", receipt.state, receipt.revision, receipt.fingerprint, receipt.committed_at, receipt.result, ",
+    );
+    match asks.current {
         None => composer.text("NULL::text"),
         Some(query) => {
             let object = object("counterfoil_current", &query.columns);
-            composer
-                .text(&format!("CASE WHEN may.member AND may.allowed THEN coalesce((SELECT {object} FROM ("));
+            composer.text(&format!("coalesce((SELECT {object} FROM ("));
             composer.part(&query.sql).text(") AS ").named("counterfoil_current", query);
-            composer.text(" LIMIT 1), 'null') END")
+            composer.text(" LIMIT 1), 'null')")
         }
     };
-    composer.text("\nFROM (SELECT ").exists(declaration.membership.as_ref()).text(" AS member, ");
-    composer.exists(declaration.access.as_ref()).text(" AS allowed, ");
-    let replay = declaration.replay_access.as_ref();
-    composer.exists(replay.or(declaration.access.as_ref())).text(
-        " AS replayable OFFSET 0) AS may\nLEFT JOIN counterfoil_receipts AS receipt ON receipt.workspace = $1 \
+    composer.text(
+        "\nFROM (SELECT 1) AS one LEFT JOIN counterfoil_receipts AS receipt ON receipt.workspace = $1 \
          AND receipt.issuer = $2 AND receipt.subject = $3 AND receipt.tool = $4 AND receipt.request_id = $5",
     );
     composer.done()
+}
+
+/// Statements in one flush at most.
+const STATEMENTS: usize = 16;
+
+fn listed(list: &List) -> Option<Listed> {
+    if list.statements.len() > STATEMENTS || list.result >= list.statements.len() {
+        return None;
+    }
+    let mut gate = Composer::new(&[]);
+    gate.text("SELECT ").exists(list.membership.as_ref()).text(", ").exists(list.access.as_ref());
+    let steps = (0..list.statements.len()).map(|at| step(list, at)).collect::<Option<_>>()?;
+    Some(Listed { gate: gate.done(), steps, result: list.result, returns: list.returns })
+}
+
+/// Which columns of the statement at `at` later ones need.
+fn told(list: &List, at: usize) -> Vec<usize> {
+    let needed = list.statements.iter().flat_map(|later| later.query.sql.needs());
+    let mut columns: Vec<_> = needed.filter(|(of, _)| *of == at).map(|(_, column)| column).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+fn step(list: &List, at: usize) -> Option<Step> {
+    let ListStatement { query, may_change_nothing } = list.statements.get(at)?;
+    let mut earlier = Vec::new();
+    let mut kinds = Vec::new();
+    for piece in &query.sql.0 {
+        if let Piece::Earlier(statement, column, kind) = piece
+            && !earlier.contains(&(*statement, *column))
+        {
+            earlier.push((*statement, *column));
+            kinds.push(kind.clone());
+        }
+    }
+    let told_columns = told(list, at);
+    let known = |(statement, _): &(usize, usize)| *statement < at;
+    let within = |column: &usize| *column < query.columns.len();
+    if !earlier.iter().all(known) || !told_columns.iter().all(within) {
+        return None;
+    }
+    let mut composer = Composer::new(&kinds);
+    composer.earlier.clone_from(&earlier);
+    composer.text("WITH ").named("counterfoil_written", query).text(" AS (").part(&query.sql);
+    composer.text(&format!(")\nSELECT count(*), {}", result(list, at, query)));
+    for column in &told_columns {
+        composer.text(&format!(", (SELECT c{column} FROM counterfoil_written LIMIT 1)"));
+    }
+    composer.text(" FROM counterfoil_written");
+    let place = |(statement, column): (usize, usize)| {
+        told(list, statement).iter().position(|told| *told == column).map(|place| (statement, place))
+    };
+    let earlier = earlier.into_iter().map(place).collect::<Option<_>>()?;
+    Some(Step {
+        composed: composer.done(),
+        may_change_nothing: *may_change_nothing,
+        told: told_columns,
+        earlier,
+    })
+}
+
+fn result(list: &List, at: usize, query: &Query) -> String {
+    let object = object("counterfoil_written", &query.columns);
+    match list.returns {
+        _ if at != list.result => "NULL::text".to_owned(),
+        Returns::Row => format!("(SELECT {object} FROM counterfoil_written LIMIT 1)"),
+        Returns::Rows => format!("'[' || coalesce(string_agg({object}, ','), '') || ']'"),
+        Returns::Nothing => "'null'::text".to_owned(),
+    }
 }
 
 fn session(settings: &[(String, usize)]) -> Option<Composed> {

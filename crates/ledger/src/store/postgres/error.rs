@@ -90,7 +90,8 @@ pub(super) fn raised(error: &Error) -> bool {
 
 /// Is it about the receipts table itself?
 pub(super) fn of_receipts(error: &Error) -> bool {
-    error.as_db_error().is_some_and(|db| db.table() == Some("counterfoil_receipts"))
+    let named = |name: Option<&str>| name.is_some_and(|name| name.starts_with("counterfoil_"));
+    error.as_db_error().is_some_and(|db| named(db.table()) || named(db.constraint()))
 }
 
 /// Is it a constraint, or a trigger, on the receipts themselves?

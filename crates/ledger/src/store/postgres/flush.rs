@@ -6,9 +6,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::attempt::{Handler, answered, judge};
-use super::declared::{Composed, NOT_GIVEN, TOO_LARGE, UNCHANGED, Values};
+use super::declared::{Composed, Form, NOT_GIVEN, TOO_LARGE, UNCHANGED, Values};
 use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, lost, missing, of_receipts, raced, raised, repeatable};
+use super::list::several;
 use super::pool::{Connection, Planning};
 use super::receipts::{Words, fault_of_ours, instant, receipt, timestamp};
 use super::retry::Setback;
@@ -19,7 +20,7 @@ use crate::key::Key;
 use crate::rule::same_operation;
 
 /// What the one statement came to, where it gave no reply.
-enum Met {
+pub(super) enum Met {
     /// Not to be told here: somebody's trigger has raised it, and it matters whose.
     Unclear,
     /// It is over for this try.
@@ -29,9 +30,9 @@ enum Met {
 }
 
 /// Why nothing is written, if no receipt says otherwise.
-enum Verdict {
-    /// No row fitted the write's conditions.
-    Unchanged,
+pub(super) enum Verdict {
+    /// No row fitted the conditions of this statement.
+    Unchanged(usize),
     /// More rows than one.
     Many,
     /// The result is larger than the ledger keeps.
@@ -50,7 +51,7 @@ enum Looked {
     Fresh(Option<Box<str>>),
 }
 
-type Value<'a> = &'a (dyn ToSql + Sync);
+pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
 
 /// Steps 6 to 12 of a call whose handler has declared its write. `None`: nothing is written, and the handler's steps
 /// decide.
@@ -74,7 +75,11 @@ pub(super) async fn at_once(
             Err(setback) => return Some(Err(setback)),
         }
     }
-    let met = match write(receipts, call, reading, &values, tx, doubt).await {
+    let written = match &values.declared.write {
+        Form::Single(one) => write(receipts, call, reading, &values, one, tx, doubt).await,
+        Form::List(list) => several(receipts, call, reading, &values, list, tx, doubt).await,
+    };
+    let met = match written {
         Ok(reply) => return Some(Ok(reply)),
         Err(Met::Unclear) => return None,
         Err(Met::Over(setback)) => return Some(Err(setback)),
@@ -118,7 +123,7 @@ async fn again(
 
 fn fault_of(verdict: Verdict, handler: &mut dyn Handler, current: Option<Box<str>>, limit: usize) -> Fault {
     match verdict {
-        Verdict::Unchanged => handler.unchanged(current).into(),
+        Verdict::Unchanged(statement) => handler.unmet(statement, current).into(),
         Verdict::Many => Refusal::precondition_failed(None).into(),
         Verdict::TooLarge => Refusal::result_too_large(limit).into(),
         // It passes now: another try would tell.
@@ -144,6 +149,7 @@ async fn write(
     call: &Call,
     reading: &Reading,
     values: &Values<'_>,
+    one: &Composed,
     tx: &mut Tx,
     doubt: &Doubt,
 ) -> Result<Reply, Met> {
@@ -156,7 +162,7 @@ async fn write(
     let mut own: Vec<Value<'_>> = words.values().collect();
     own.extend([&revision as Value<'_>, &fingerprint, &intent, &from, &until]);
     let before = doubt.begun();
-    let sent = send(tx, &values.declared.write, &own, values, Planning::AsEver).await;
+    let sent = send(tx, one, &own, values, Planning::AsEver).await;
     let unreplicated = tx.connection().unreplicated();
     let rows = match sent {
         Ok(rows) if !unreplicated => rows,
@@ -187,7 +193,7 @@ fn met(fault: Fault) -> Met {
         return Met::Unclear;
     }
     Met::Verdict(match missing(&error) {
-        Some(UNCHANGED) => Verdict::Unchanged,
+        Some(UNCHANGED) => Verdict::Unchanged(0),
         Some(NOT_GIVEN) => Verdict::NotGiven,
         Some(TOO_LARGE) => Verdict::TooLarge,
         _ if raced(&error) => Verdict::Many,
@@ -233,12 +239,15 @@ struct Seen {
 
 impl Seen {
     fn of(row: &Row) -> Result<Self, Fault> {
+        let (member, rule): (bool, bool) = (row.try_get(1)?, row.try_get(2)?);
+        let replay: Option<bool> = row.try_get(3)?;
+        let allowed = member && rule;
         Ok(Self {
             now: timestamp(row.try_get(0)?),
-            allowed: row.try_get(1)?,
-            replayable: row.try_get(2)?,
-            receipt: receipt(row, 3)?,
-            current: row.try_get::<_, Option<&str>>(8)?.map(Into::into),
+            allowed,
+            replayable: member && replay.unwrap_or(rule),
+            receipt: receipt(row, 4)?,
+            current: row.try_get::<_, Option<&str>>(9)?.filter(|_| allowed).map(Into::into),
         })
     }
 }
@@ -275,10 +284,13 @@ async fn send(
     Ok(sent?)
 }
 
-type Bound<'a, 'v> = (&'a Composed, Vec<Value<'v>>);
+pub(super) type Bound<'a, 'v> = (&'a Composed, Vec<Value<'v>>);
 
 /// One statement: kept where the connection keeps any, and otherwise unnamed and typed.
-async fn query(connection: &Connection, (composed, parameters): Bound<'_, '_>) -> Result<Vec<Row>, Error> {
+pub(super) async fn query(
+    connection: &Connection,
+    (composed, parameters): Bound<'_, '_>,
+) -> Result<Vec<Row>, Error> {
     if connection.keeps() {
         let statement = connection.statement(composed).await?;
         return connection.wrapper.query(&statement, &parameters).await;

@@ -13,13 +13,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::attempt::{Handler, Step, Writing, guarded};
 use super::contracts::pin_contract;
-use super::declared::{Declaration, Declared};
+use super::declared::{Declaration, Declared, List};
 use super::doubt::Doubt;
 use super::error::raced;
 use super::migrate::migrate;
 use super::pool::{Manager, settings};
 use super::receipts::{find_record, insert_void, list};
-use super::retry::{Attempt, Bounds, Boxed, Setback, connection, drive, pause};
+use super::retry::{Attempt, Bounds, Boxed, Place, Setback, connection, drive, pause};
 use super::seen::Seen;
 use super::tls::Tls;
 use super::turn::Receipts;
@@ -173,9 +173,12 @@ impl Ledger {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn perform<H: Handler>(&self, call: Arc<Call>, handler: H) -> Result<Reply, Refusal> {
+    pub async fn perform<H: Handler>(&self, call: Arc<Call>, mut handler: H) -> Result<Reply, Refusal> {
         let retry = self.seen.likely(Key::from(&*call));
-        self.drive(Writing { receipts: self.receipts.clone(), call, handler, retry }).await
+        let alone = handler.declared().is_some_and(|values| values.declared.alone());
+        let place = if alone { Place::Here } else { Place::Apart };
+        let writing = Writing { receipts: self.receipts.clone(), call, handler, retry };
+        drive(self.pool.clone(), self.bounds, place, writing).await
     }
 
     /// Composes `declaration`, for handlers that hand it over with each call: see [`Handler::declared`]. The server
@@ -184,11 +187,24 @@ impl Ledger {
     /// # Errors
     /// The database's own, for SQL that it does not take.
     pub async fn declare(&self, declaration: &Declaration) -> Result<Declared, Fault> {
-        let declared = Declared::new(declaration, self.receipts.result_limit);
+        self.checked(Declared::new(declaration, self.receipts.result_limit)).await
+    }
+
+    /// As [`Ledger::declare`], for a tool of several statements: two round trips a call, and one more wherever a
+    /// statement needs a row of an earlier one.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] for a list that cannot be sent so; the database's own, for SQL that it does not take.
+    pub async fn declare_list(&self, list: &List) -> Result<Declared, Fault> {
+        let listed = Declared::list(list);
+        self.checked(listed.ok_or(Fault::Misuse("a declared list refers to what does not come before it"))?)
+            .await
+    }
+
+    async fn checked(&self, declared: Declared) -> Result<Declared, Fault> {
         let connection =
             connection(&self.pool).await.map_err(|setback| Fault::from(setback.into_refusal()))?;
-        let statements = [Some(&declared.write), Some(&declared.look), declared.session.as_ref()];
-        for composed in statements.into_iter().flatten() {
+        for composed in declared.statements() {
             connection.check(composed).await?;
         }
         Ok(declared)
@@ -258,7 +274,7 @@ impl Ledger {
     }
 
     async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
-        drive(self.pool.clone(), self.bounds, attempt).await
+        drive(self.pool.clone(), self.bounds, Place::Apart, attempt).await
     }
 
     /// Hands out no more connections. Calls under way keep theirs.

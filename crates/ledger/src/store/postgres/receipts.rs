@@ -24,6 +24,20 @@ const INSERT: &str = include_str!("sql/insert.sql");
 const VOID: &str = include_str!("sql/void.sql");
 const LIST: &str = include_str!("sql/list.sql");
 
+/// The types of the insertion's parameters.
+const INSERTED: [Type; 10] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::BYTEA,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TIMESTAMPTZ,
+];
+
 /// What one look-up tells.
 pub(super) struct Found {
     /// When the transaction that was looked in began: the receipt is recorded in that one or not at all.
@@ -60,10 +74,23 @@ pub(super) fn receipt(row: &Row, at: usize) -> Result<Option<Receipt>, Fault> {
 
 /// Has the look-up prepared on `connection`, if it keeps it: so that it goes out in one flush with its BEGIN.
 pub(super) async fn prepare_find(connection: &Connection) -> Result<(), tokio_postgres::Error> {
+    prepare(connection, FIND, &[const { Type::TEXT }; 5]).await
+}
+
+/// Has the receipt's insertion prepared: so that no COMMIT which is sent after it can overtake it.
+pub(super) async fn prepare_insert(connection: &Connection) -> Result<(), tokio_postgres::Error> {
+    prepare(connection, INSERT, &INSERTED).await
+}
+
+async fn prepare(
+    connection: &Connection,
+    sql: &'static str,
+    types: &[Type],
+) -> Result<(), tokio_postgres::Error> {
     if !connection.keeps() {
         return Ok(());
     }
-    connection.wrapper.prepare_typed_cached(FIND, &[const { Type::TEXT }; 5]).await.map(drop)
+    connection.wrapper.prepare_typed_cached(sql, types).await.map(drop)
 }
 
 /// The database's clock.
@@ -84,12 +111,9 @@ pub(super) async fn insert(
     let (revision, intent) = (reading.revision.as_str(), reading.intent.text());
     let fingerprint = reading.fingerprint.as_bytes().as_slice();
     let words = Words::of(&key);
-    let mut parameters = words.parameters();
-    parameters.push((&revision, Type::TEXT));
-    parameters.push((&fingerprint, Type::BYTEA));
-    parameters.push((&intent, Type::TEXT));
-    parameters.push((&result, Type::TEXT));
-    parameters.push((&begun, Type::TIMESTAMPTZ));
+    let mut values: Vec<&(dyn ToSql + Sync)> = words.values().collect();
+    values.extend([&revision as &(dyn ToSql + Sync), &fingerprint, &intent, &result, &begun]);
+    let parameters: Vec<Parameter<'_>> = values.into_iter().zip(INSERTED).collect();
     let rows = run.rows(INSERT, &parameters).await.map_err(fault_of_ours)?;
     let row =
         rows.first().ok_or_else(|| Fault::Broken("a receipt was swallowed by a trigger or rule".into()))?;

@@ -1,12 +1,16 @@
 //! What is tried again inside, how often, and what is answered when that was not enough.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use counterfoil_core::{Code, Operation, Refusal};
 use deadpool::managed::{Object, Pool, PoolError};
+use futures_util::FutureExt as _;
+use tokio::runtime::Handle;
 
 use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, describe, lost, repeatable};
@@ -89,10 +93,21 @@ pub(super) struct Bounds {
     pub(super) queue: usize,
 }
 
-/// Runs `attempt` to an answer on a task of its own: once begun, a call goes on whatever its caller does.
+/// Where an attempt runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In a task of its own: a caller who keeps the future and does not poll it must not keep a transaction open.
+    Apart,
+    /// Where its caller waits, which costs no task and no waking: for what is one statement, and holds nothing open
+    /// between two. Dropped on its way, it goes on in a task of its own.
+    Here,
+}
+
+/// Runs `attempt` to an answer: once begun, a call goes on whatever its caller does.
 pub(super) async fn drive<A: Attempt>(
     pool: Pool<Manager>,
     bounds: Bounds,
+    place: Place,
     attempt: A,
 ) -> Result<A::Answer, Refusal> {
     if pool.status().waiting >= bounds.queue {
@@ -100,17 +115,47 @@ pub(super) async fn drive<A: Attempt>(
     }
     let doubt = Arc::<Doubt>::default();
     let up = Arc::clone(&doubt);
-    let task = tokio::spawn(async move {
+    let trying = async move {
         let trying = try_on(&pool, bounds.tries, attempt, &up);
         tokio::time::timeout(bounds.call_wait, trying).await
-    });
-    match task.await {
-        Ok(Ok(answer)) => answer,
-        Err(ended) if ended.is_panic() && !doubt.raised() => {
-            Err(internal("a handler panicked when it was dropped"))
-        }
+    };
+    let trying: Boxed<'static, _> = Box::pin(AssertUnwindSafe(trying).catch_unwind());
+    let told = match place {
+        Place::Here => Ok(Begun { trying: Some(trying), runtime: Handle::try_current().ok() }.await),
+        Place::Apart => tokio::spawn(trying).await,
+    };
+    match told {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Err(_)) if !doubt.raised() => Err(internal("a handler panicked when it was dropped")),
         // Out of time, or the runtime is shutting down.
-        Ok(Err(_)) | Err(_) => Err(gave_up(&doubt)),
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(gave_up(&doubt)),
+    }
+}
+
+/// A call that runs to its end: if nobody waits for it any more, on the runtime on which it began.
+struct Begun<T: Send + 'static> {
+    trying: Option<Boxed<'static, T>>,
+    runtime: Option<Handle>,
+}
+
+impl<T: Send + 'static> Future for Begun<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(trying) = &mut self.trying else { return Poll::Pending };
+        let polled = trying.as_mut().poll(context);
+        if polled.is_ready() {
+            self.trying = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Begun<T> {
+    fn drop(&mut self) {
+        if let (Some(trying), Some(runtime)) = (self.trying.take(), self.runtime.take()) {
+            drop(runtime.spawn(trying));
+        }
     }
 }
 

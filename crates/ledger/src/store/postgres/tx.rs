@@ -3,17 +3,17 @@
 use std::ops::Deref;
 use std::time::SystemTime;
 
-use counterfoil_core::{Receipt, Timestamp};
+use counterfoil_core::{Call, Reading, Receipt, Timestamp};
 use deadpool::managed::Object;
 use deadpool_postgres::ClientWrapper;
 use futures_util::FutureExt;
-use futures_util::future::{join, join3};
+use futures_util::future::{join, join3, join4};
 use tokio_postgres::{Client, Error, Statement};
 
 use super::doubt::Doubt;
 use super::error::lost;
 use super::pool::{Connection, Manager, Planning};
-use super::receipts::{find, now, prepare_find};
+use super::receipts::{find, insert, now, prepare_find, prepare_insert};
 use super::retry::Setback;
 use crate::fault::Fault;
 use crate::key::Key;
@@ -71,6 +71,67 @@ impl Tx {
         restored?;
         (self.now, self.begun) = (found.now, found.begun);
         Ok(found.receipt)
+    }
+
+    /// Begins, looks `key` up, and goes on with `more`, all in one flush: what `more` sends at once goes with it.
+    pub(super) async fn begin_with<T>(
+        &mut self,
+        key: Key<'_>,
+        more: impl AsyncFnOnce(&Connection) -> T,
+    ) -> Result<(Option<Receipt>, T), Fault> {
+        self.open = true;
+        self.connection.plan(Planning::AsEver);
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        prepare_find(connection).await?;
+        let begin = connection.beginning(BEGIN);
+        let (begun, found, restored, more) = join4(
+            wrapper.batch_execute(&begin),
+            find(connection, key),
+            wrapper.batch_execute(AS_EVER),
+            more(connection),
+        )
+        .await;
+        begun?;
+        let found = found?;
+        restored?;
+        (self.now, self.begun) = (found.now, found.begun);
+        Ok((found.receipt, more))
+    }
+
+    /// Steps 11 and 12 in one flush. `doubt` is raised while they are on their way, and stays so if an answer is lost:
+    /// that try may be anywhere.
+    pub(super) async fn record(
+        &mut self,
+        call: &Call,
+        reading: &Reading,
+        result: &str,
+        doubt: &Doubt,
+    ) -> Result<Timestamp, Setback> {
+        // Not in the flush: COMMIT would overtake what has to be prepared first.
+        prepare_insert(&self.connection).await?;
+        let before = doubt.begun();
+        let connection = &*self.connection;
+        let (inserted, committed) = join(
+            insert(connection, Key::from(call), reading, result, self.begun),
+            connection.wrapper.batch_execute(COMMIT),
+        )
+        .await;
+        let gone = |fault: &Fault| matches!(fault, Fault::Postgres(error) if lost(error));
+        if connection.unreplicated()
+            || inserted.as_ref().is_err_and(gone)
+            || committed.as_ref().is_err_and(lost)
+        {
+            return Err(Setback::Doubt);
+        }
+        if inserted.is_err() || committed.is_err() {
+            doubt.back(before);
+        }
+        let inserted = inserted?;
+        committed?;
+        doubt.settled();
+        self.open = false;
+        self.connection.fence();
+        Ok(inserted)
     }
 
     /// Begins a read of one snapshot.

@@ -71,12 +71,14 @@ impl Probe {
         let columns = statement.columns().zip(statement.columns_with_metadata());
         let columns = columns.map(|(column, origin)| ColumnFact {
             name: column.name().to_owned(),
+            kind: None,
             strict_type: column
                 .decl_type()
                 .filter(|_| origin.table_name().is_some_and(|t| self.strict(t)))
                 .map(str::to_uppercase),
         });
         Ok(Facts {
+            sql: sql.to_owned(),
             parameters: parameters.collect(),
             columns: columns.collect(),
             read_only: statement.readonly(),
