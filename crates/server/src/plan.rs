@@ -23,6 +23,7 @@ use counterfoil::tokio_postgres;
 use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
+use crate::auth::TokenHash;
 use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
 use crate::diagnostics::Report;
 use probe::Probe;
@@ -48,7 +49,7 @@ pub struct Plan {
     /// Places in `tools` by name, former names included.
     pub names: HashMap<String, usize>,
     /// Bearer tokens, by the hash of each.
-    pub tokens: Vec<([u8; 32], Arc<Principal>)>,
+    pub tokens: Vec<(TokenHash, Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
     /// How it is reached over HTTP.
