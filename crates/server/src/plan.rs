@@ -82,6 +82,8 @@ pub struct Server {
     pub start_wait: Duration,
     /// Settings that each call's transaction gets, and what they are set to.
     pub session: Vec<(String, Bind)>,
+    /// Where the witness of recent history is kept, if there is a place for it.
+    pub state: Option<PathBuf>,
 }
 
 /// A SQLite database.

@@ -74,6 +74,10 @@ impl Sqlite {
         self.0.write(move |tx| operation::make_void(&question, tx, epoch.as_str())).await
     }
 
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.0
+    }
+
     /// Finishes what was accepted. Blocks until it is done.
     pub(super) fn close(&self) {
         self.0.close();

@@ -68,6 +68,7 @@ impl Engine {
         if let Some((tool, revision)) = store.pin(&plan.contracts).await? {
             return Err(StartError::Contract { tool, revision });
         }
-        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false) })
+        let remover = store.remover(&plan);
+        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false), remover })
     }
 }

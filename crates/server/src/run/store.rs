@@ -9,6 +9,7 @@ use counterfoil_core::{Refusal, Reply};
 use super::operation::Question;
 use super::postgres::Postgres;
 use super::reading::Asking;
+use super::removal::Remover;
 use super::sqlite::Sqlite;
 use super::start::StartError;
 use super::writing::Writing;
@@ -81,6 +82,14 @@ impl Store {
         match self {
             Self::Sqlite(store) => store.void(question).await,
             Self::Postgres(store) => store.void(question).await,
+        }
+    }
+
+    /// Starts to remove what is over.
+    pub(super) fn remover(&self, plan: &Plan) -> Remover {
+        match self {
+            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan),
+            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan),
         }
     }
 

@@ -105,10 +105,11 @@ pub(super) async fn insert(
     run: &impl Run,
     key: Key<'_>,
     reading: &Reading,
+    intent: Option<&str>,
     result: &str,
     begun: SystemTime,
 ) -> Result<Timestamp, Fault> {
-    let (revision, intent) = (reading.revision.as_str(), reading.intent.text());
+    let revision = reading.revision.as_str();
     let fingerprint = reading.fingerprint.as_bytes().as_slice();
     let words = Words::of(&key);
     let mut values: Vec<&(dyn ToSql + Sync)> = words.values().collect();
