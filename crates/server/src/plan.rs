@@ -12,6 +12,7 @@ mod tool;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use counterfoil::tokio_postgres;
 use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
+use crate::auth::TokenHash;
 use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
 use crate::diagnostics::Report;
 use probe::Probe;
@@ -47,7 +49,7 @@ pub struct Plan {
     /// Places in `tools` by name, former names included.
     pub names: HashMap<String, usize>,
     /// Bearer tokens, by the hash of each.
-    pub tokens: Vec<([u8; 32], Arc<Principal>)>,
+    pub tokens: Vec<(TokenHash, Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
     /// How it is reached over HTTP.
@@ -201,6 +203,12 @@ pub struct Statement {
     pub binds: Vec<Bind>,
     /// Their types, as PostgreSQL tells them.
     pub kinds: Vec<Type>,
+    /// Where each stands in `sql`, and which of them it is; of PostgreSQL's.
+    pub slots: Vec<(Range<usize>, usize)>,
+    /// It begins with WITH.
+    pub with: bool,
+    /// It returns `*`, whatever that is by then.
+    pub star: bool,
     /// What it returns.
     pub columns: Vec<Column>,
 }
@@ -238,6 +246,8 @@ pub struct Column {
     pub output: Option<OutputType>,
     /// Its JSON type where that is certain.
     pub certain: Option<&'static str>,
+    /// SQL of PostgreSQL's that writes its value `{}` as we do, where there is some.
+    pub json: Option<Box<str>>,
 }
 
 /// Reads the config `text`, called `source_name`, and holds it against its database: one report has the mistakes of

@@ -1,6 +1,7 @@
 //! Calls on PostgreSQL: a pool of connections, a transaction a call, and any number of servers beside this one.
 
 mod bind;
+mod declare;
 mod execute;
 mod operation;
 mod read;
@@ -19,15 +20,17 @@ use super::reading::Asking;
 use super::start::StartError;
 use super::store::Differing;
 use super::writing::Writing;
-use crate::config::Limits;
-use crate::plan::{Pinned, Server};
+use crate::plan::{Pinned, Plan, Server};
+use declare::Declarations;
+use write::Calling;
 
-/// An open ledger.
+/// An open ledger, and the tools that it has composed.
 #[derive(Debug)]
-pub(super) struct Postgres(Ledger);
+pub(super) struct Postgres(Ledger, Declarations);
 
 impl Postgres {
-    pub(super) async fn open(server: &Server, limits: &Limits) -> Result<Self, StartError> {
+    pub(super) async fn open(server: &Server, plan: &Plan) -> Result<Self, StartError> {
+        let limits = &plan.limits;
         let options = Options {
             pool: server.pool,
             queue: limits.queue,
@@ -43,7 +46,9 @@ impl Postgres {
             tracing::warn!(error = error.to_string(), "waiting for the database");
         };
         let opened = Ledger::open_within(server.connect.clone(), options, server.start_wait, tell).await;
-        Ok(Self(opened?))
+        let ledger = opened?;
+        let declarations = declare::declare(&ledger, plan).await;
+        Ok(Self(ledger, declarations))
     }
 
     pub(super) async fn pin(&self, contracts: &[Pinned]) -> Result<Differing, Refusal> {
@@ -62,7 +67,8 @@ impl Postgres {
     }
 
     pub(super) async fn write(&self, writing: Writing) -> Result<Reply, Refusal> {
-        self.0.perform(Arc::clone(&writing.call), writing).await
+        let call = Arc::clone(&writing.call);
+        self.0.perform(call, Calling::new(writing, &self.1)).await
     }
 
     pub(super) async fn read(&self, asking: Asking) -> Result<String, Refusal> {

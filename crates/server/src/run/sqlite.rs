@@ -13,7 +13,7 @@ pub use verify::{Behind, behind};
 use std::sync::Arc;
 
 use counterfoil::Clock;
-use counterfoil::sqlite::{Ledger, pin_contract, servable};
+use counterfoil::sqlite::{Ledger, Prepare, pin_contract, servable};
 use counterfoil_core::{Refusal, Reply};
 
 use super::RETRY_AFTER;
@@ -34,8 +34,9 @@ impl Sqlite {
         file: &SqliteFile,
         limits: &Limits,
         clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
     ) -> Result<Self, StartError> {
-        open::open(file, limits, clock).map(Self)
+        open::open(file, limits, clock, prepare).map(Self)
     }
 
     pub(super) async fn pin(&self, contracts: Vec<Pinned>) -> Result<Differing, Refusal> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use counterfoil::sqlite::Prepare;
 use counterfoil::{Clock, OpenError, SystemClock};
 use counterfoil_core::Refusal;
 
@@ -51,7 +52,19 @@ impl Engine {
     /// # Errors
     /// As [`Engine::start`].
     pub async fn start_at(plan: Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let store = Store::open(&plan, clock).await?;
+        Self::start_prepared(plan, clock, None).await
+    }
+
+    /// As [`Engine::start_at`]; on SQLite `prepare` is done to every connection before it is used.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub async fn start_prepared(
+        plan: Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+    ) -> Result<Self, StartError> {
+        let store = Store::open(&plan, clock, prepare).await?;
         if let Some((tool, revision)) = store.pin(&plan.contracts).await? {
             return Err(StartError::Contract { tool, revision });
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil::Clock;
+use counterfoil::sqlite::Prepare;
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
@@ -25,10 +26,14 @@ pub(super) enum Store {
 }
 
 impl Store {
-    pub(super) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+    pub(super) async fn open(
+        plan: &Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+    ) -> Result<Self, StartError> {
         match &plan.database {
-            Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock).map(Self::Sqlite),
-            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
+            Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock, prepare).map(Self::Sqlite),
+            Database::Postgres(server) => Postgres::open(server, plan).await.map(Self::Postgres),
         }
     }
 

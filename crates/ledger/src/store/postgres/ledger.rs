@@ -112,7 +112,8 @@ impl Ledger {
         let keeper = history.keeper.clone();
         let manager = Manager { config, tls, settings: settings(&options), history };
         let wait = Some(options.connect_wait);
-        let timeouts = Timeouts { wait, create: wait, recycle: wait };
+        // Looking at a connection before it is used again waits for nothing.
+        let timeouts = Timeouts { wait, create: wait, recycle: None };
         let config = PoolConfig { max_size: options.pool, timeouts, queue_mode: QueueMode::Lifo };
         let pool = Pool::builder(manager).config(config).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|_| OpenError::Damaged("the pool has no runtime"))?;
