@@ -28,7 +28,7 @@ use removal::Remover;
 use store::Store;
 use writing::Writing;
 
-pub use removal::Gauge;
+pub use removal::{Gauge, Pace};
 pub use sqlite::{Behind, behind};
 pub use start::StartError;
 

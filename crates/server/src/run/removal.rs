@@ -9,10 +9,20 @@ use tokio::task::AbortHandle;
 
 use crate::plan::{Kind, Plan};
 
-/// Before the first look: a server that comes and goes does no harm.
-const FIRST: Duration = Duration::from_secs(10);
-/// Between two looks. The library counts them as minutes.
-const EVERY: Duration = Duration::from_secs(60);
+/// How often removal looks at the clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Before the first look: a server that comes and goes does no harm.
+    pub first: Duration,
+    /// Between two looks. The library counts them as minutes.
+    pub every: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(10), every: Duration::from_secs(60) }
+    }
+}
 
 /// What removal has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,9 +46,9 @@ pub(super) struct Remover {
 
 impl Remover {
     /// Starts, on the current runtime.
-    pub(super) fn start<R: Removal + Clone + 'static>(ledger: R, plan: &Plan) -> Self {
+    pub(super) fn start<R: Removal + Clone + 'static>(ledger: R, plan: &Plan, pace: Pace) -> Self {
         let gauge = Arc::default();
-        let state = State { ledger, terms: Arc::new(terms(plan)), gauge: Arc::clone(&gauge) };
+        let state = State { ledger, terms: Arc::new(terms(plan)), gauge: Arc::clone(&gauge), pace };
         let task = tokio::spawn(state.run()).abort_handle();
         Self { gauge, task }
     }
@@ -66,11 +76,12 @@ struct State<R> {
     ledger: R,
     terms: Arc<Terms>,
     gauge: Arc<Mutex<Gauge>>,
+    pace: Pace,
 }
 
 impl<R: Removal> State<R> {
     async fn run(self) {
-        tokio::time::sleep(FIRST).await;
+        tokio::time::sleep(self.pace.first).await;
         let (mut watch, mut told, mut last) = (Watch::default(), Drift::Steady, None);
         let mut failed = None;
         loop {
@@ -82,7 +93,7 @@ impl<R: Removal> State<R> {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(self.pace.every).await;
         }
     }
 

@@ -9,7 +9,7 @@ use counterfoil_core::{Refusal, Reply};
 use super::operation::Question;
 use super::postgres::Postgres;
 use super::reading::Asking;
-use super::removal::Remover;
+use super::removal::{Pace, Remover};
 use super::sqlite::Sqlite;
 use super::start::StartError;
 use super::writing::Writing;
@@ -86,10 +86,10 @@ impl Store {
     }
 
     /// Starts to remove what is over.
-    pub(super) fn remover(&self, plan: &Plan) -> Remover {
+    pub(super) fn remover(&self, plan: &Plan, pace: Pace) -> Remover {
         match self {
-            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan),
-            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan),
+            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan, pace),
+            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan, pace),
         }
     }
 
