@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod journal;
 mod output;
+mod proxy;
 mod receipts;
 mod serve;
 mod token;
@@ -56,6 +57,9 @@ enum Command {
         after_help = call::AFTER_HELP
     )]
     Call(call::Arguments),
+    /// Stand between an agent and an MCP server: calls that change something are made once, whatever is lost
+    #[command(after_help = proxy::AFTER_HELP)]
+    Proxy(proxy::Arguments),
     /// Operations of this side: list them, resume or void what is unknown
     #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
     Journal(journal::Command),
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Check { config } => check::check(&config),
         Command::Demo => demo::demo(),
         Command::Call(arguments) => call::run(&arguments),
+        Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Journal(command) => journal::run(&command),
         Command::Receipts(command) => receipts::run(&command),
         Command::Token(command) => token::run(&command),

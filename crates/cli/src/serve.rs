@@ -127,7 +127,7 @@ fn limits(plan: &Plan) -> front::Limits {
 const FILE_SIZE: i32 = 25;
 
 /// Resolves on SIGTERM, SIGINT, SIGHUP or SIGQUIT. Listening begins at once, so that no early signal is lost.
-fn terminated() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+pub(crate) fn terminated() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (mut hang_up, mut quit) = (signal(SignalKind::hangup())?, signal(SignalKind::quit())?);
     // Heard and not acted on: the write fails as on a full disk, which is answered, instead of ending the process.
@@ -144,7 +144,7 @@ fn terminated() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
 }
 
 /// To standard error; warnings and errors unless `RUST_LOG` says otherwise.
-fn logging() {
+pub(crate) fn logging() {
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::level_filters::LevelFilter::WARN.into())
         .from_env_lossy()
