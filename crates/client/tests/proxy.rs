@@ -92,9 +92,11 @@ async fn what_the_upstream_asks_and_says_goes_to_its_caller() {
     // The listing has changed.
     scene.agent.ask(r#"{"id":9,"method":"change"}"#).await;
     assert_eq!(scene.agent.noted, [r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#]);
+    let cancelled = |line: &String| line.contains("notifications/cancelled");
+    until(|| scene.folder.heard().iter().any(cancelled)).await;
     let heard = scene.folder.heard();
     let call = heard.iter().find(|line| line.contains("\"slow\"")).unwrap();
-    let cancelled = heard.iter().find(|line| line.contains("notifications/cancelled")).unwrap();
+    let cancelled = heard.iter().find(|line| cancelled(line)).unwrap();
     assert_eq!(at(cancelled, "params.requestId"), at(call, "id"), "by the id that the upstream knows");
 }
 

@@ -170,7 +170,7 @@ impl Conversation {
         let wanted = self.wanted(call, keyed.is_some(), &caller);
         let flights = &self.proxy.flights;
         let landed = async {
-            let mut boarded = flights.board(wanted, caller, (relay, envelope)).await?;
+            let mut boarded = flights.board(wanted, caller, (relay, envelope), from.came).await?;
             let landed = boarded.landed().await?;
             Ok((boarded, landed))
         };

@@ -69,6 +69,8 @@ pub(crate) struct From {
     pub(crate) key: Option<String>,
     /// A caller that leaves has given up.
     pub(crate) leaving_cancels: bool,
+    /// When it came, in the order of [`super::flight::Flights::tick`].
+    pub(crate) came: u64,
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,6 +98,7 @@ impl Conversation {
 
     /// Takes one message. Returns as soon as the next one may be taken.
     pub(crate) async fn receive(self: &Arc<Self>, text: String, from: From) {
+        let from = From { came: self.proxy.flights.tick(), ..from };
         match Incoming::read(&text) {
             Ok(Incoming::Request(request)) => {
                 let id = request.id.to_owned();

@@ -1,8 +1,8 @@
 //! Operations under way. One runs to its end whether or not its caller still waits; a same call that comes meanwhile
 //! waits for the same end.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,8 +38,10 @@ pub(crate) struct Flights {
     /// Finding an operation and beginning it is one step.
     claiming: tokio::sync::Mutex<()>,
     landed: AtomicU32,
-    /// Outcomes that have left, and whose delivery is being written down.
-    left: watch::Sender<HashSet<i64>>,
+    /// Outcomes that are leaving, whose delivery is not written down yet, and since when.
+    leaving: watch::Sender<HashMap<i64, u64>>,
+    /// Orders what comes and what leaves.
+    ticks: AtomicU64,
 }
 
 /// A caller's part in a flight.
@@ -69,7 +71,8 @@ impl Flights {
             under_way: Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
             landed: AtomicU32::new(0),
-            left: watch::channel(HashSet::new()).0,
+            leaving: watch::channel(HashMap::new()).0,
+            ticks: AtomicU64::new(0),
         }
     }
 
@@ -82,10 +85,11 @@ impl Flights {
         wanted: Wanted,
         caller: Caller,
         (relay, envelope): (Relay, Envelope),
+        came: u64,
     ) -> Result<Boarded, JournalError> {
         let _one_by_one = self.claiming.lock().await;
         let sending = wanted.operation.sending;
-        let start = self.claim(Arc::new(wanted)).await?;
+        let start = self.claim(Arc::new(wanted), came).await?;
         let operation = match &start {
             Start::New(Begun::Send(attempt)) => attempt.recorded(),
             Start::New(Begun::Stays(entry)) | Start::Known(entry) => Recorded::from(entry),
@@ -109,20 +113,28 @@ impl Flights {
         Ok(Boarded { operation, first: true, landing })
     }
 
-    /// A caller that has been told, and calls again at once, is not taken for one that still waits to be told.
-    async fn claim(&self, wanted: Arc<Wanted>) -> Result<Start, JournalError> {
-        let mut left = self.left.subscribe();
+    /// The order in which something came or left.
+    pub(crate) fn tick(&self) -> u64 {
+        self.ticks.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// A caller that has been told, and calls again at once, is not taken for one that still waits to be told: a call
+    /// that came after an outcome began to leave waits until its delivery is written down.
+    async fn claim(&self, wanted: Arc<Wanted>, came: u64) -> Result<Start, JournalError> {
+        let mut leaving = self.leaving.subscribe();
         let start = self.claim_now(Arc::clone(&wanted)).await?;
         let seq = match &start {
             Start::New(_) => return Ok(start),
             Start::Known(entry) => Recorded::from(entry).seq,
         };
         // What left while the journal was asked may be this one.
-        let may_have_left = left.has_changed().unwrap_or_default() || left.borrow().contains(&seq);
-        if !may_have_left {
+        let left = leaving.has_changed().unwrap_or_default();
+        let leaves = leaving.borrow().get(&seq).is_some_and(|since| *since < came);
+        if !left && !leaves {
             return Ok(start);
         }
-        let _written = left.wait_for(|left| !left.contains(&seq)).await.map(drop);
+        let told = |leaving: &HashMap<i64, u64>| leaving.get(&seq).is_none_or(|since| *since >= came);
+        let _written = leaving.wait_for(told).await.map(drop);
         self.claim_now(wanted).await
     }
 
@@ -135,16 +147,24 @@ impl Flights {
         })
     }
 
-    /// An outcome has left. If that cannot be written the same call gets it once more, marked as replayed.
+    /// An outcome begins to leave.
+    pub(crate) fn leaves(&self, seq: i64) {
+        let now = self.tick();
+        self.leaving.send_modify(|leaving| _ = leaving.insert(seq, now));
+    }
+
+    /// An outcome has left.
     pub(crate) async fn delivered(&self, operation: Recorded) {
-        let seq = operation.seq;
-        self.left.send_modify(|left| _ = left.insert(seq));
         let (journal, now) = (Arc::clone(&self.journal), self.time.now());
         let written = tokio::task::spawn_blocking(move || journal.delivered(now, &operation)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(%error, "a delivery could not be written down");
         }
-        self.left.send_modify(|left| _ = left.remove(&seq));
+    }
+
+    /// Its delivery is written down, or it never left.
+    pub(crate) fn settled(&self, seq: i64) {
+        self.leaving.send_if_modified(|leaving| leaving.remove(&seq).is_some());
     }
 
     fn under_way(&self) -> std::sync::MutexGuard<'_, HashMap<i64, Landing>> {

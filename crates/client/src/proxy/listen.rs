@@ -26,7 +26,7 @@ use super::Proxy;
 use super::conversation::{Conversation, From};
 use super::lines::one_line;
 use super::message::{self, INVALID, Incoming};
-use super::outlet::{Item, Outlet, Parcel};
+use super::outlet::{Item, Outlet, Parcel, Receipt};
 use crate::limits;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -160,7 +160,7 @@ impl Hall {
         let (to, items) = mpsc::channel(limits::UNREAD);
         let key = head.headers.get(wire::HEADER).map(|key| key.to_str().unwrap_or_default().to_owned());
         let reply = Outlet::new(to);
-        conversation.receive(text, From { reply, key, leaving_cancels: modern }).await;
+        conversation.receive(text, From { reply, key, leaving_cancels: modern, came: 0 }).await;
         if !wants_answer {
             return Ok(answered(StatusCode::ACCEPTED, "application/json", Body::empty()));
         }
@@ -276,6 +276,7 @@ fn whole(parcel: Parcel) -> Body {
     let Parcel { text, receipt } = parcel;
     Body::from_stream(unfold((Some(text), receipt), |(text, receipt)| async move {
         if let Some(text) = text {
+            receipt.iter().for_each(Receipt::leaves);
             return Some((Ok::<_, Infallible>(Bytes::from(text)), (None, receipt)));
         }
         if let Some(receipt) = receipt {
@@ -288,7 +289,7 @@ fn whole(parcel: Parcel) -> Body {
 enum Rest {
     First(Item, Receiver<Item>),
     More(Receiver<Item>),
-    Last(Option<super::outlet::Receipt>),
+    Last(Option<Receipt>),
 }
 
 fn stream(first: Item, items: Receiver<Item>) -> Body {
@@ -304,7 +305,10 @@ fn stream(first: Item, items: Receiver<Item>) -> Body {
         };
         let (bytes, ended) = event(item);
         let rest = match ended {
-            Some(receipt) => Rest::Last(receipt),
+            Some(receipt) => {
+                receipt.iter().for_each(Receipt::leaves);
+                Rest::Last(receipt)
+            }
             None => Rest::More(items),
         };
         Some((Ok::<_, Infallible>(bytes), rest))
@@ -313,7 +317,7 @@ fn stream(first: Item, items: Receiver<Item>) -> Body {
 
 /// One server-sent event; of an answer also what is to be written once it has left.
 #[expect(clippy::option_option, reason = "a note has no answer's end, and an answer may have no receipt")]
-fn event(item: Item) -> (Bytes, Option<Option<super::outlet::Receipt>>) {
+fn event(item: Item) -> (Bytes, Option<Option<Receipt>>) {
     let (text, ended) = match item {
         Item::Note(text) => (text, None),
         Item::Answer(parcel) => (parcel.text, Some(parcel.receipt)),

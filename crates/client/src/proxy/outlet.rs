@@ -37,9 +37,20 @@ impl std::fmt::Debug for Receipt {
 }
 
 impl Receipt {
-    /// The answer has left.
+    /// The answer begins to leave: whatever comes from now on may come from a caller that has read it.
+    pub(crate) fn leaves(&self) {
+        self.flights.leaves(self.operation.seq);
+    }
+
+    /// The answer has left. If that cannot be written the same call gets it once more, marked as replayed.
     pub(crate) async fn delivered(self) {
-        self.flights.delivered(self.operation).await;
+        self.flights.delivered(self.operation.clone()).await;
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        self.flights.settled(self.operation.seq);
     }
 }
 

@@ -29,7 +29,7 @@ impl Proxy {
         let outlet = Outlet::new(to);
         let conversation = Conversation::new(Arc::clone(self), self.link(outlet.clone(), false));
         let mut writer = tokio::spawn(write(items, output));
-        let from = From { reply: outlet, key: None, leaving_cancels: false };
+        let from = From { reply: outlet, key: None, leaving_cancels: false, came: 0 };
         let mut told_to_end = false;
         let read = tokio::select! {
             () = shutdown => {
@@ -84,6 +84,9 @@ async fn write(mut items: mpsc::Receiver<Item>, mut output: impl AsyncWrite + Un
             Item::Note(text) => (text, None),
             Item::Answer(parcel) => (parcel.text, parcel.receipt),
         };
+        if let Some(receipt) = &receipt {
+            receipt.leaves();
+        }
         output.write_all([one_line(&text).as_bytes(), b"\n"].concat().as_slice()).await?;
         output.flush().await?;
         if let Some(receipt) = receipt {
