@@ -64,8 +64,8 @@ class Example:
 class HttpServer:
     """The server on a free loopback port, from `__enter__` to `__exit__`; `stop` also tells how it went."""
 
-    def __init__(self, example):
-        self.command = [example.binary, "serve", str(example.config), "--listen", "127.0.0.1:0"]
+    def __init__(self, example, port=0):
+        self.command = [example.binary, "serve", str(example.config), "--listen", f"127.0.0.1:{port}"]
         self.folder = example.folder
 
     def __enter__(self):

@@ -20,6 +20,7 @@ from pathlib import Path
 import conformance
 import environments
 import foreign
+import oauth
 from processes import Client, Example, Failed, HttpServer
 from proxy import LossyProxy
 from story import TOOL, Story
@@ -54,6 +55,9 @@ CASES = [
     ]
     for transport in ("http", "stdio")
 ]
+
+
+OAUTH = [("1", "legacy", "2025-11-25"), ("2", "legacy", "2025-11-25"), ("2", "auto", "2026-07-28")]
 
 
 class Tally:
@@ -91,6 +95,11 @@ def main():
         for name, case in foreign.cases(arguments.bin, Path(folder)):
             if arguments.only in name:
                 tally.run(name, case)
+    for client, mode, protocol in OAUTH:
+        name = f"oauth-{client}/http/{protocol}"
+        if arguments.only in name:
+            with fresh_example(arguments.bin) as example:
+                get_tokens(name, client, mode, example, tally)
     if arguments.only in "conformance":
         with fresh_example(arguments.bin) as example:
             tally.run("conformance", lambda: conformance.run(example, TOKEN))
@@ -118,6 +127,16 @@ def play(case, example, tally):
         transports[case.transport](case, example, tally)
     except Exception as why:
         tally.fail(f"{case.name}/setup", f"{type(why).__name__}: {why}")
+
+
+def get_tokens(name, line, mode, example, tally):
+    """Run the OAuth story of the Python SDK's line; one that cannot even start has failed."""
+    try:
+        python = environments.python(f"python-{line}")
+        command = [python, environments.HERE / "clients" / f"oauth_{line}.py"]
+        oauth.play(name, mode, command, python, example, tally)
+    except Exception as why:
+        tally.fail(f"{name}/setup", f"{type(why).__name__}: {why}")
 
 
 def over_http(case, example, tally):

@@ -9,6 +9,8 @@ mod figure;
 mod group;
 mod mcp;
 mod one;
+mod postgres;
+mod prune;
 mod replay;
 mod server;
 mod store;
@@ -50,12 +52,20 @@ enum Command {
 const SLICE: Duration = Duration::from_millis(600);
 
 /// Every figure with its bar, in the order they run.
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 13] = [
     Figure { name: "sqlite_one", bar: 0.75, measure: one::measure },
     Figure { name: "sqlite_group", bar: 0.40, measure: group::measure },
     Figure { name: "sqlite_replay", bar: 0.40, measure: replay::measure },
     Figure { name: "mcp_fresh", bar: 0.30, measure: mcp::fresh },
     Figure { name: "mcp_replay", bar: 0.60, measure: mcp::replay },
+    Figure { name: "postgres_fresh_1", bar: 0.80, measure: postgres::fresh_1 },
+    Figure { name: "postgres_fresh_8", bar: 0.55, measure: postgres::fresh_8 },
+    Figure { name: "postgres_fresh_32", bar: 0.55, measure: postgres::fresh_32 },
+    Figure { name: "postgres_vs_pgbench", bar: 1.30, measure: postgres::against_pgbench },
+    Figure { name: "postgres_replay", bar: 0.80, measure: postgres::replay },
+    Figure { name: "postgres_growth_fresh", bar: 0.90, measure: postgres::growth_fresh },
+    Figure { name: "postgres_growth_replay", bar: 0.90, measure: postgres::growth_replay },
+    Figure { name: "prune", bar: 0.50, measure: prune::measure },
 ];
 
 fn main() -> anyhow::Result<()> {

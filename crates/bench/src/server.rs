@@ -9,7 +9,7 @@ use counterfoil_core::Principal;
 use counterfoil_server::auth::{Authenticator, TokenEntry};
 use counterfoil_server::plan::{Plan, plan};
 use counterfoil_server::run::Engine;
-use counterfoil_server::tools::{Answer, Listed, Pending, ToolCall, Tools, UnknownTool};
+use counterfoil_server::tools::{Answer, Effect, Listed, Pending, ToolCall, Tools, UnknownTool};
 use counterfoil_server::{config, http};
 
 /// The tool that does nothing.
@@ -23,6 +23,14 @@ struct WithNoop(Engine);
 impl Tools for WithNoop {
     fn list(&self, principal: &Principal) -> Vec<Listed> {
         self.0.list(principal)
+    }
+
+    fn effect(&self, name: &str) -> Option<Effect> {
+        if name == NOOP { Some(Effect::Read) } else { self.0.effect(name) }
+    }
+
+    fn ready(&self) -> Pending<'_, bool> {
+        self.0.ready()
     }
 
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {

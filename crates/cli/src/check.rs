@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
+use counterfoil::OpenError;
 use counterfoil_server::diagnostics::Report;
 use counterfoil_server::plan::{self, Plan};
 
@@ -19,9 +20,18 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<ExitCode> {
     Ok(planned.map_or(ExitCode::from(WRONG), |_| ExitCode::SUCCESS))
 }
 
-/// Reads and plans a config; shows on standard error what is wrong or doubtful.
+/// Reads and plans a config to be served, waiting for its database if that is not there yet; shows on standard error
+/// what is waited for, and what is wrong or doubtful.
 pub(crate) fn planned(path: &Path) -> anyhow::Result<Option<Plan>> {
-    let (planned, report) = read(path)?;
+    let mut said = String::new();
+    let tell = |error: &OpenError| {
+        let now = error.to_string();
+        if now != said {
+            eprintln!("waiting for the database: {now}");
+            said = now;
+        }
+    };
+    let (planned, report) = plan::check_when_there(&path.to_string_lossy(), &text(path)?, tell);
     if !report.is_empty() {
         eprint!("{}", picture(&report, coloured(&std::io::stderr())));
     }

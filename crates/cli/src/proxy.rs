@@ -13,7 +13,7 @@ use counterfoil_client::words::{ServerUrl, Tool};
 
 use crate::address::address;
 use crate::call::{Identity, Place, Tries};
-use crate::serve::{logging, terminated};
+use crate::serve::{logging, told_to_end};
 
 /// What stands under the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
@@ -82,7 +82,7 @@ async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     let identity = arguments.identity.caller()?;
     let with = (journal, Arc::new(SystemTimer::default()) as Arc<_>, arguments.tries.policy());
     let proxy = Proxy::new(upstream, identity, told, with)?;
-    let shutdown = terminated()?;
+    let shutdown = told_to_end()?;
     match arguments.listen {
         Some(address) => listen(&proxy, address, shutdown).await,
         None => {

@@ -220,3 +220,61 @@ fn a_server_that_will_not_serve_leaves_the_database_alone() {
         assert_eq!(left.len(), 2, "{options:?}: {left:?}");
     }
 }
+
+/// The audit log has a line for each write, is opened anew on SIGHUP, and has nothing of the arguments.
+#[test]
+fn the_audit_log_is_opened_anew() {
+    let site = Site::automations();
+    let audited = EXAMPLE.replacen("[receipts]", "[server]\naudit = \"audit.log\"\n\n[receipts]", 1);
+    let server = Server::start(Path::new(PROGRAM), &site.config("audited.toml", &for_everybody(&audited)));
+    let (path, moved) =
+        (site.database.directory().join("audit.log"), site.database.directory().join("moved.log"));
+    let mut alice = server.connect(Who::Alice);
+    let mut call = |id: &str| alice.call(&Send::from(&set_interval(id, 1, 1, 37))).answer().done();
+    let replays = [call("edit-0123456789"), call("edit-0123456789")].map(|done| done.replayed);
+    assert_eq!(replays, [false, true]);
+    std::fs::rename(&path, &moved).unwrap();
+    server.hang_up();
+    wait_until("the file is there anew", || path.exists());
+    assert!(call("edit-0123456789").replayed);
+    server.terminate();
+    assert!(server.ended().success());
+    let (first, second) = (std::fs::read_to_string(moved).unwrap(), std::fs::read_to_string(path).unwrap());
+    assert_eq!((first.lines().count(), second.lines().count()), (2, 1), "{first}{second}");
+    let line: serde_json::Value = serde_json::from_str(first.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(
+        (&line["tool"], &line["outcome"], &line["replayed"]),
+        (&"set_interval".into(), &"committed".into(), &true.into())
+    );
+    assert_eq!((&line["request_id"], &line["subject"]), (&"edit-012…".into(), &"alice".into()));
+    assert!(!first.contains("interval_minutes") && !first.contains("edit-0123456789"), "{first}");
+}
+
+/// Beyond loopback it listens only where something speaks TLS. The address is one that no machine has (RFC 5737), so
+/// that whatever gets as far as listening fails there.
+#[test]
+fn beyond_loopback_there_is_tls_or_a_proxy() {
+    let site = Site::automations();
+    let refused = |more: &[&str]| {
+        let mut command = std::process::Command::new(PROGRAM);
+        command.arg("serve").arg(site.main()).args(["--listen", "192.0.2.1:0"]).args(more);
+        let refused = command.output().unwrap();
+        assert_eq!(refused.status.code(), Some(3));
+        String::from_utf8(refused.stderr).unwrap()
+    };
+    for (more, said) in [(&[][..], "say --behind-proxy"), (&["--behind-proxy"], "cannot listen on 192.0.2.1")]
+    {
+        let why = refused(more);
+        assert!(why.contains(said), "{why}");
+    }
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if done() {
+            return;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    unreachable!("not in time: {what}");
+}

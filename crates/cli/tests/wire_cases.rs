@@ -8,7 +8,7 @@ mod wire;
 use std::collections::BTreeSet;
 
 use counterfoil_core::Code;
-use wire::{Case, change, check_all, crash, same, sql, who};
+use wire::{Case, change, check_all, check_on_postgres, crash, postgres, same, sql, who};
 
 #[test]
 fn what_counts_as_the_same_call() {
@@ -33,6 +33,28 @@ fn time_windows_and_change() {
 #[test]
 fn declared_sql_and_results() {
     check_all(sql::CASES);
+}
+
+#[test]
+fn the_same_on_postgresql() {
+    check_on_postgres(same::CASES);
+    check_on_postgres(who::CASES);
+}
+
+#[test]
+fn crashes_and_unknown_outcomes_on_postgresql() {
+    check_on_postgres(crash::CASES);
+}
+
+#[test]
+fn time_windows_and_change_on_postgresql() {
+    check_on_postgres(change::CASES);
+}
+
+#[test]
+fn declared_sql_and_results_on_postgresql() {
+    check_on_postgres(sql::CASES);
+    check_on_postgres(postgres::CASES);
 }
 
 /// Each case meets exactly the codes it names, so the tables together show which codes are met over the wire.

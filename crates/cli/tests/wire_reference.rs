@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use counterfoil_testkit::site::Kind;
 use counterfoil_testkit::suite::{Caller, REFERENCE, Stage, Subject, hold};
 use counterfoil_testkit::{Answer, Ask, Http, Send, Server, Site, Stdio, Who, site};
 
@@ -17,8 +18,8 @@ struct OverHttp {
 }
 
 impl OverHttp {
-    fn fresh(modern: bool) -> Self {
-        let site = Site::automations();
+    fn fresh(kind: Kind, modern: bool) -> Self {
+        let site = Site::automations_on(kind);
         Self { server: Server::start(Path::new(PROGRAM), &site.main()), site, modern }
     }
 }
@@ -64,8 +65,8 @@ struct OverStdio {
 }
 
 impl OverStdio {
-    fn fresh() -> Self {
-        let site = Site::automations();
+    fn fresh(kind: Kind) -> Self {
+        let site = Site::automations_on(kind);
         let configs = Who::ALL.iter().map(|who| (*who, site.stdio(site::EXAMPLE, *who))).collect();
         let subject = Self { site, configs };
         // R1 looks at the receipts before anybody has called.
@@ -102,15 +103,21 @@ impl Caller for StdioCaller {
 
 #[test]
 fn a_server_over_http_behaves_as_the_reference() {
-    hold(&REFERENCE, 200, || Box::new(OverHttp::fresh(false)));
+    hold(&REFERENCE, 200, || Box::new(OverHttp::fresh(Kind::Sqlite, false)));
 }
 
 #[test]
 fn a_server_over_http_without_sessions_behaves_as_the_reference() {
-    hold(&REFERENCE, 200, || Box::new(OverHttp::fresh(true)));
+    hold(&REFERENCE, 200, || Box::new(OverHttp::fresh(Kind::Sqlite, true)));
 }
 
 #[test]
 fn servers_over_stdio_behave_as_the_reference() {
-    hold(&REFERENCE, 200, || Box::new(OverStdio::fresh()));
+    hold(&REFERENCE, 200, || Box::new(OverStdio::fresh(Kind::Sqlite)));
+}
+
+#[test]
+fn servers_over_postgresql_behave_as_the_reference() {
+    hold(&REFERENCE, 200, || Box::new(OverHttp::fresh(Kind::Postgres, true)));
+    hold(&REFERENCE, 20, || Box::new(OverStdio::fresh(Kind::Postgres)));
 }

@@ -80,3 +80,13 @@ pub fn dated(id: &RequestId, remember: std::time::Duration, now: Timestamp) -> O
         None
     }
 }
+
+/// Between which instants an id may commit, as [`dated`] judges it: for a store that must judge where no program can,
+/// inside one statement. An id without a time in it may commit at any.
+#[must_use]
+pub fn commits_between(id: &RequestId, remember: std::time::Duration) -> (Timestamp, Timestamp) {
+    let made = id.dated();
+    let from = made.map_or(Timestamp::from_micros(i64::MIN), |made| made.minus(DAY));
+    let until = made.map_or(Timestamp::from_micros(i64::MAX), |made| made.plus(remember));
+    (from, until)
+}

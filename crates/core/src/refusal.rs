@@ -225,7 +225,8 @@ pub struct Refusal {
     retry_after: Option<Duration>,
     current: Option<Box<str>>,
     fields: Vec<FieldError>,
-    correlation_id: Option<Box<str>>,
+    /// Of `internal` the correlation id, of `forbidden` the scope that is lacking.
+    detail: Option<Box<str>>,
 }
 
 /// Said wherever the advice is a new id.
@@ -240,14 +241,15 @@ impl Refusal {
             retry_after: None,
             current: None,
             fields: Vec::new(),
-            correlation_id: None,
+            detail: None,
         }
     }
 
     /// The principal lacks `scope`.
     #[must_use]
     pub fn forbidden(scope: &str) -> Self {
-        Self::new(Code::Forbidden, Operation::Unknown, format!("This token lacks the scope {scope}."))
+        let message = format!("This token lacks the scope {scope}.");
+        Self { detail: Some(scope.into()), ..Self::new(Code::Forbidden, Operation::Unknown, message) }
     }
 
     /// A write came without a request id.
@@ -392,7 +394,7 @@ impl Refusal {
     pub fn internal(correlation_id: impl Into<String>) -> Self {
         let message = "Something went wrong in the server. Send the same call again, with the same request_id and arguments; if it persists, give the operator the correlation id.";
         let refusal = Self::new(Code::Internal, Operation::Unknown, message);
-        Self { correlation_id: Some(correlation_id.into().into()), ..refusal }
+        Self { detail: Some(correlation_id.into().into()), ..refusal }
     }
 
     /// The same refusal for a read, which has no operation.
@@ -417,6 +419,16 @@ impl Refusal {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Of `forbidden`: the scope that the principal lacks.
+    #[must_use]
+    pub fn scope(&self) -> Option<&str> {
+        self.detail_of(Code::Forbidden)
+    }
+
+    fn detail_of(&self, code: Code) -> Option<&str> {
+        self.detail.as_deref().filter(|_| self.code == code)
     }
 
     /// The row as it is now, as JSON.
@@ -459,7 +471,7 @@ impl Refusal {
         if !self.fields.is_empty() {
             raw(&mut out, "fields", &fields(&self.fields));
         }
-        if let Some(id) = &self.correlation_id {
+        if let Some(id) = self.detail_of(Code::Internal) {
             text(&mut out, "correlation_id", id);
         }
         out.push_str("}}");

@@ -44,6 +44,26 @@ pub(crate) fn internal(problem: &str) -> Refusal {
     Refusal::internal(correlation_id)
 }
 
+impl OpenError {
+    /// May it pass by itself, without anybody changing the config? A database that starts, a failover, a network.
+    #[must_use]
+    pub fn passing(&self) -> bool {
+        match self {
+            OpenError::Postgres(error) => crate::store::postgres::may_pass(error),
+            OpenError::Late(_) | OpenError::Standby => true,
+            OpenError::Database(_)
+            | OpenError::Authorities { .. }
+            | OpenError::NotMigrated { .. }
+            | OpenError::Encoding(_)
+            | OpenError::TooOld { .. }
+            | OpenError::TooNew { .. }
+            | OpenError::Damaged(_)
+            | OpenError::NoWal(_)
+            | OpenError::Thread(_) => false,
+        }
+    }
+}
+
 /// Why a ledger could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -51,8 +71,21 @@ pub enum OpenError {
     #[error("the database cannot be opened")]
     Database(#[from] rusqlite::Error),
     /// PostgreSQL could not be reached, or refused a statement.
-    #[error("PostgreSQL cannot be reached, or refused a statement")]
+    #[error("{}", crate::store::postgres::what_to_do(.0))]
     Postgres(#[from] tokio_postgres::Error),
+    /// Nothing answered in time.
+    #[error(
+        "PostgreSQL has not answered within {0:?}: is the host right, and does a firewall let this program through?"
+    )]
+    Late(std::time::Duration),
+    /// The file of certificate authorities is of no use.
+    #[error("the certificate authorities in {} cannot be used: {problem}", path.display())]
+    Authorities {
+        /// Which file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The tables are missing or old, and this program was told not to change them.
     #[error(
         "the database has schema version {found} of Counterfoil and this program needs {known}: migrate it first, as the role that owns its tables"

@@ -1,5 +1,5 @@
 //! The reference behaviours R1 to R12, and C12, against the library on PostgreSQL: the closure form, the handler
-//! form, and the form in which the caller owns the transaction. C12 is spread over three ledgers, as three servers
+//! form, the declared form (one statement), and the form in which the caller owns the transaction. C12 is spread over three ledgers, as three servers
 //! would have them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
@@ -9,10 +9,10 @@ use std::sync::{Arc, Barrier};
 
 use counterfoil::Fault;
 use counterfoil::core::{Call, Refusal, Reply};
-use counterfoil::postgres::{Ledger, Options, Receipts, Turn, commit};
+use counterfoil::postgres::{Declared, Ledger, Options, Receipts, Turn, commit};
 use counterfoil::tokio_postgres::{Client, Transaction};
 use counterfoil_testkit::library::admit;
-use counterfoil_testkit::postgres::library::{SetInterval, access, write};
+use counterfoil_testkit::postgres::library::{SetInterval, Single, access, declaration, write};
 use counterfoil_testkit::postgres::{Database, runtime};
 use counterfoil_testkit::suite::{Caller, REFERENCE, Stage, Subject, hold};
 use counterfoil_testkit::{Answer, Ask, Gate, Who, set_interval};
@@ -25,6 +25,8 @@ enum Form {
     Closures,
     /// [`Ledger::perform`].
     Handler,
+    /// [`Ledger::perform`] of a handler whose write is declared.
+    Declared,
     /// [`Receipts::begin_tx`], on a connection of the caller's.
     Transaction,
 }
@@ -32,6 +34,7 @@ enum Form {
 struct Library {
     form: Form,
     ledgers: Vec<Ledger>,
+    declared: Arc<Declared>,
     runtime: Runtime,
     database: Database,
 }
@@ -40,13 +43,22 @@ impl Library {
     fn fresh(form: Form) -> Self {
         let (database, runtime) = (Database::fresh(), runtime());
         let open = |_| runtime.block_on(Ledger::open(database.config(), Options::default())).unwrap();
-        let ledgers = (0..3).map(open).collect();
-        Self { form, ledgers, runtime, database }
+        let ledgers: Vec<_> = (0..3).map(open).collect();
+        let declared = Arc::new(runtime.block_on(ledgers[0].declare(&declaration())).unwrap());
+        Self { form, ledgers, declared, runtime, database }
     }
 
     fn caller(&self, who: Who, server: usize) -> LibraryCaller<'_> {
         let connection = self.runtime.block_on(self.database.connect());
         LibraryCaller { library: self, ledger: &self.ledgers[server % self.ledgers.len()], who, connection }
+    }
+
+    /// Waits until a session of the database waits for a lock.
+    async fn until_blocked(&self) {
+        let sql = "SELECT count(*) FROM pg_sleep(0.001), pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let client = self.database.connect().await;
+        while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
     }
 }
 
@@ -75,6 +87,7 @@ impl Caller for LibraryCaller<'_> {
                 match self.library.form {
                     Form::Closures => run(ledger, call).await,
                     Form::Handler => perform(ledger, call).await,
+                    Form::Declared => declared(ledger, call, &self.library.declared).await,
                     Form::Transaction => in_transaction(ledger.receipts(), connection, &call).await,
                 }
             })
@@ -84,8 +97,10 @@ impl Caller for LibraryCaller<'_> {
 
     /// The future is dropped while its write is under way; what is begun commits.
     fn lose(mut self: Box<Self>, ask: &Ask) {
-        if self.library.form == Form::Transaction {
-            return drop(self.call(ask).done());
+        match self.library.form {
+            Form::Transaction => return drop(self.call(ask).done()),
+            Form::Declared => return self.lose_declared(ask),
+            Form::Closures | Form::Handler => {}
         }
         let gate = Gate::default();
         let handler = SetInterval::new(admit(self.who, ask).unwrap()).waiting_at(&gate);
@@ -100,6 +115,29 @@ impl Caller for LibraryCaller<'_> {
         gate.open();
         let _dropped = self.library.runtime.block_on(end);
     }
+}
+
+impl LibraryCaller<'_> {
+    /// As `lose`; the write is one with its commit, and waits for a row's lock.
+    fn lose_declared(&self, ask: &Ask) {
+        let handler = Single::new(admit(self.who, ask).unwrap(), &self.library.declared);
+        let (handler, end) = handler.telling_its_end();
+        let call = Arc::clone(&handler.steps.call);
+        let ledger = self.ledger.clone();
+        self.library.runtime.block_on(async {
+            self.connection.batch_execute("BEGIN; SELECT 1 FROM automations FOR UPDATE").await.unwrap();
+            let call = tokio::spawn(async move { ledger.perform(call, handler).await });
+            self.library.until_blocked().await;
+            call.abort();
+            self.connection.batch_execute("COMMIT").await.unwrap();
+            let _dropped = end.await;
+        });
+    }
+}
+
+async fn declared(ledger: &Ledger, call: Call, declared: &Arc<Declared>) -> Result<Reply, Refusal> {
+    let handler = Single::new(call, declared);
+    ledger.perform(Arc::clone(&handler.steps.call), handler).await
 }
 
 async fn run(ledger: &Ledger, call: Call) -> Result<Reply, Refusal> {
@@ -179,6 +217,11 @@ fn handlers_behave_as_the_reference() {
 }
 
 #[test]
+fn declared_tools_behave_as_the_reference() {
+    check(Form::Declared);
+}
+
+#[test]
 fn transactions_of_the_caller_behave_as_the_reference() {
     check(Form::Transaction);
 }
@@ -204,7 +247,7 @@ fn at_once(form: Form, asks: &[Ask]) -> (Library, Vec<Answer>) {
 /// C12: a hundred identical calls at once are one fresh reply and ninety-nine replays of the same bytes.
 #[test]
 fn a_hundred_identical_calls_are_one() {
-    for form in [Form::Closures, Form::Handler, Form::Transaction] {
+    for form in [Form::Closures, Form::Handler, Form::Declared, Form::Transaction] {
         let (library, answers) = at_once(form, &vec![set_interval("edit-42", 1, 1, 30); 100]);
         let done: Vec<_> = answers.into_iter().map(Answer::done).collect();
         assert_eq!(done.iter().filter(|done| !done.replayed).count(), 1, "{form:?}");
@@ -217,7 +260,7 @@ fn a_hundred_identical_calls_are_one() {
 /// C12: of a hundred payloads under one id exactly one wins; the others are told that the id is taken.
 #[test]
 fn of_a_hundred_payloads_under_one_id_one_wins() {
-    for form in [Form::Closures, Form::Handler, Form::Transaction] {
+    for form in [Form::Closures, Form::Handler, Form::Declared, Form::Transaction] {
         let asks: Vec<_> = (0..100).map(|minutes| set_interval("edit-42", 1, 1, 5 + minutes)).collect();
         let (library, answers) = at_once(form, &asks);
         let (won, lost): (Vec<_>, Vec<_>) =

@@ -3,8 +3,10 @@
 //! Every answer given here is JSON, in the shape of a JSON-RPC error. The order of the doors is fixed: Host and
 //! Origin (403), method (405), identity (401), headers (406, 415), size (413), strict reading (400).
 
-use std::future::{Future, IntoFuture as _};
-use std::io;
+mod metadata;
+mod serve;
+mod tls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{any, get};
 use bytes::{Bytes, BytesMut};
-use counterfoil_core::{Code, Principal, Refusal, wire};
+use counterfoil_core::{Principal, Refusal, Scope, wire};
 use http::header::{
     ACCEPT, ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, RETRY_AFTER,
     WWW_AUTHENTICATE,
@@ -22,29 +24,39 @@ use http::header::{
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use percent_encoding::percent_decode_str;
 
 use crate::auth::{Authenticator, Denied};
 use crate::front::{
     self, Front, INVALID_PARAMS, INVALID_REQUEST, Id, Limits, Message, Rejection, TURNED_AWAY, Verdict,
 };
-use crate::mcp::{Mcp, McpHttp};
-use crate::tools::Tools;
+use crate::mcp::{Mcp, McpHttp, Watch};
+use crate::tools::{Effect, Tools};
+use metadata::challenge;
+
+pub use metadata::{Metadata, NoResource, WELL_KNOWN};
+pub use serve::serve;
+pub use tls::{BadCertificate, Certificates, Files};
 
 /// Where MCP is spoken.
 pub const MCP_PATH: &str = "/mcp";
 /// Where a load balancer asks whether we are up.
 pub const HEALTH_PATH: &str = "/healthz";
 
+/// Where it asks whether calls can be served.
+pub const READY_PATH: &str = "/readyz";
+/// How long a database may take to say that it is there.
+const READY_WAIT: Duration = Duration::from_secs(2);
+
 /// Names that always reach a server on this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The MCP library wants to see both. It always answers the first here.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// What an operator may set.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// How large a request may be.
     pub limits: Limits,
@@ -52,8 +64,18 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// Web pages that may call, as `https://app.example.com`, spelled as browsers spell `Origin`. None by default.
     pub origins: Vec<String>,
+    /// This server as an OAuth resource. Without it, a client must know by itself where tokens come from.
+    pub metadata: Option<Metadata>,
+    /// TLS, unless a proxy in front has it.
+    pub tls: Option<Arc<Certificates>>,
+    /// Connections at once.
+    pub connections: usize,
+    /// How long a connection may be silent: before a request, within its head, and while its answer is not read.
+    pub header_wait: Duration,
     /// How long a body may take to arrive.
     pub body_wait: Duration,
+    /// How often callers may call, and where writes are written down.
+    pub watch: Watch,
     /// How long a shutdown waits for begun calls, and then again for their answers to be read.
     pub drain: Duration,
 }
@@ -61,14 +83,25 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        let (hosts, origins) = (Vec::new(), Vec::new());
-        Self { limits: Limits::default(), hosts, origins, body_wait: seconds(30), drain: seconds(30) }
+        Self {
+            limits: Limits::default(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            metadata: None,
+            tls: None,
+            connections: 1024,
+            header_wait: seconds(30),
+            watch: Watch::default(),
+            body_wait: seconds(30),
+            drain: seconds(30),
+        }
     }
 }
 
 /// The edge of one server.
 pub struct Edge {
     authenticator: Authenticator,
+    tools: Arc<dyn Tools>,
     hosts: Vec<Host>,
     options: Options,
     mcp: Mcp,
@@ -79,59 +112,50 @@ impl Edge {
     /// The edge of `tools`.
     #[must_use]
     pub fn new(tools: Arc<dyn Tools>, authenticator: Authenticator, options: Options) -> Arc<Self> {
-        let names: Vec<String> =
-            LOOPBACK.iter().copied().map(str::to_owned).chain(options.hosts.iter().cloned()).collect();
-        let mcp = Mcp::new(tools);
+        let own = options.metadata.as_ref().map(|metadata| metadata.host().to_owned());
+        let named = options.hosts.iter().cloned().chain(own);
+        let names: Vec<String> = LOOPBACK.iter().copied().map(str::to_owned).chain(named).collect();
+        let mcp = Mcp::new(Arc::clone(&tools)).watched(options.watch.clone());
         // The library checks what we check, a second time.
         let service = McpHttp::new(mcp.clone(), &names, &options.origins, options.limits.body);
         let hosts = names.iter().filter_map(|name| Host::parse(name)).collect();
-        Arc::new(Self { authenticator, hosts, options, mcp, service })
+        Arc::new(Self { authenticator, tools, hosts, options, mcp, service })
     }
 
     /// The routes.
     pub fn router(self: &Arc<Self>) -> Router {
         Router::new()
             .route(MCP_PATH, any(mcp))
+            .route(&format!("{MCP_PATH}/{{workspace}}"), any(mcp))
+            .route(WELL_KNOWN, get(resource))
+            .route(&format!("{WELL_KNOWN}/{{*suffix}}"), get(resource))
             .route(HEALTH_PATH, get(health))
+            .route(READY_PATH, get(ready))
             .fallback(nowhere)
             .with_state(Arc::clone(self))
     }
 }
 
-/// Serves until `shutdown`; then until every begun call has answered, or the drain time is over.
-///
-/// While begun calls finish, new requests are still taken in, so that they are told that the server is busy rather
-/// than turned away by a closed port.
-///
-/// # Errors
-/// What the listener says.
-pub async fn serve(
-    listener: TcpListener,
-    edge: Arc<Edge>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let closing = CancellationToken::new();
-    let (mcp, drain, close) = (edge.mcp.clone(), edge.options.drain, closing.clone());
-    let quiet = async move {
-        shutdown.await;
-        if tokio::time::timeout(drain, mcp.idle()).await.is_err() {
-            tracing::warn!("begun calls are still running after the drain time");
-        }
-        close.cancel();
-    };
-    let serving = axum::serve(listener, edge.router()).with_graceful_shutdown(quiet).into_future();
-    let over = async {
-        closing.cancelled().await;
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        ended = serving => ended,
-        () = over => Ok(()),
+/// Whether a call could be served, and nothing of why not.
+async fn ready(State(edge): State<Arc<Edge>>) -> Response {
+    let ready = tokio::time::timeout(READY_WAIT, edge.tools.ready()).await.unwrap_or(false);
+    if ready {
+        reply(StatusCode::OK, "{\"status\":\"ready\"}")
+    } else {
+        reply(StatusCode::SERVICE_UNAVAILABLE, "{\"status\":\"not ready\"}")
     }
 }
 
 async fn health() -> Response {
     reply(StatusCode::OK, "{\"status\":\"ok\"}")
+}
+
+async fn resource(State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    let suffix = request.uri().path().strip_prefix(WELL_KNOWN).unwrap_or_default();
+    match edge.options.metadata.as_ref().and_then(|metadata| metadata.document(suffix)) {
+        Some(document) => reply(StatusCode::OK, document),
+        None => nowhere().await,
+    }
 }
 
 async fn nowhere() -> Response {
@@ -140,10 +164,21 @@ async fn nowhere() -> Response {
 }
 
 async fn mcp(State(edge): State<Arc<Edge>>, request: Request) -> Response {
-    match edge.answer(request).await {
+    let Some(workspace) = workspace(request.uri()) else { return nowhere().await };
+    match edge.answer(request, workspace.as_deref()).await {
         Ok(response) => response,
-        Err(stop) => stop.response(),
+        Err(stop) => edge.stopped(stop, workspace.as_deref()),
     }
+}
+
+/// The workspace that `/mcp/WORKSPACE` names, if it names one; the outer `None` if it is spelled as none can be.
+#[expect(clippy::option_option, reason = "no name, and no such place, are two answers")]
+fn workspace(uri: &Uri) -> Option<Option<String>> {
+    let Some(segment) = uri.path().strip_prefix(MCP_PATH).and_then(|rest| rest.strip_prefix('/')) else {
+        return Some(None);
+    };
+    let name = percent_decode_str(segment).decode_utf8().ok()?;
+    (!name.is_empty()).then(|| Some(name.into_owned()))
 }
 
 /// Why a request goes no further.
@@ -162,58 +197,124 @@ impl Stop {
     fn door(status: StatusCode, message: impl Into<String>) -> Self {
         Stop::Door(status, message.into())
     }
+}
 
-    fn response(self) -> Response {
+impl Edge {
+    fn stopped(&self, stop: Stop, workspace: Option<&str>) -> Response {
         let away = |status, message: &str| reply(status, front::error(None, TURNED_AWAY, message, None));
-        match self {
+        match stop {
             Stop::Door(status, message) => away(status, &message),
             Stop::Method => {
                 let response =
                     away(StatusCode::METHOD_NOT_ALLOWED, "This server keeps no sessions. Use POST.");
                 with(response, ALLOW, HeaderValue::from_static("POST"))
             }
-            Stop::Denied(denied) => {
-                let response = away(StatusCode::UNAUTHORIZED, &denied.to_string());
-                with(response, WWW_AUTHENTICATE, HeaderValue::from_static(denied.challenge()))
-            }
+            Stop::Denied(denied) => self.denied(denied, workspace),
             Stop::Rejected(rejection) => reply(StatusCode::BAD_REQUEST, rejection.body()),
         }
     }
+
+    fn denied(&self, denied: Denied, workspace: Option<&str>) -> Response {
+        let message = front::error(None, TURNED_AWAY, &denied.to_string(), None);
+        let response = reply(denied.status(), message);
+        if denied == Denied::Unavailable {
+            return with(response, RETRY_AFTER, HeaderValue::from(crate::auth::PAUSE.as_secs()));
+        }
+        if denied.status() != StatusCode::UNAUTHORIZED {
+            return response;
+        }
+        let metadata = self.options.metadata.as_ref();
+        let first = metadata.map(Metadata::first).unwrap_or_default();
+        with(response, WWW_AUTHENTICATE, challenge(metadata, denied.error(), first, workspace))
+    }
+
+    /// A refusal that has a status of its own.
+    fn refused(&self, id: Option<&Id>, refusal: &Refusal, asked: &Asked<'_>) -> Response {
+        let status =
+            StatusCode::from_u16(refusal.code().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = front::error(id, TURNED_AWAY, refusal.message(), Some(&refusal.body()));
+        let response = reply(status, body);
+        if let Some(missing) = refusal.scope().and_then(|scope| Scope::parse(scope).ok()) {
+            let scopes = self.needed(missing, asked);
+            let metadata = self.options.metadata.as_ref();
+            let challenge = challenge(metadata, Some("insufficient_scope"), &scopes, asked.workspace);
+            return with(response, WWW_AUTHENTICATE, challenge);
+        }
+        match refusal.retry_after() {
+            // Whole seconds, rounded up: half a second is no reason to come back at once.
+            Some(wait) => {
+                with(response, RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().ok())
+            }
+            None => response,
+        }
+    }
+
+    /// From 2026-07-28 on a challenge names what the call needs, and clients add it to what they have; before, they
+    /// asked for exactly what was named, and would have lost what they had.
+    fn needed(&self, missing: Scope, asked: &Asked<'_>) -> Vec<Scope> {
+        let adds = asked.version.as_ref().is_some_and(|version| version.as_bytes() >= ADDS.as_bytes());
+        let known = |scope: &&Scope| {
+            **scope != missing && self.options.metadata.as_ref().is_some_and(|all| all.knows(scope))
+        };
+        let held = asked.principal.scopes.iter().filter(known).filter(|_| !adds);
+        let mut needed: Vec<Scope> = held.cloned().collect();
+        needed.push(missing);
+        needed
+    }
+}
+
+/// The revision in which clients add what a challenge names to what they have.
+const ADDS: &str = "2026-07-28";
+
+/// What the answer to a request is shaped by.
+struct Asked<'a> {
+    principal: Arc<Principal>,
+    version: Option<HeaderValue>,
+    workspace: Option<&'a str>,
 }
 
 impl Edge {
-    async fn answer(&self, request: Request) -> Result<Response, Stop> {
+    async fn answer(&self, request: Request, workspace: Option<&str>) -> Result<Response, Stop> {
         let (parts, body) = request.into_parts();
         self.addressed(&parts.uri, &parts.headers)?;
         if parts.method != Method::POST {
             return Err(Stop::Method);
         }
-        let principal = self.authenticator.authenticate(&parts.headers).map_err(Stop::Denied)?;
+        let principal =
+            self.authenticator.authenticate(&parts.headers, workspace).await.map_err(Stop::Denied)?;
         negotiable(&parts.headers)?;
         let body = self.body(&parts.headers, body).await?;
         let ids = parts.headers.get_all(wire::HEADER).iter().map(|value| value.as_bytes().into()).collect();
         let message = front::read(body, self.options.limits.json, ids).map_err(Stop::Rejected)?;
-        Ok(self.dispatch(parts, principal, message).await)
+        let version = parts.headers.get(VERSION).cloned();
+        Ok(self.dispatch(parts, message, &Asked { principal, version, workspace }).await)
     }
 
     async fn dispatch(
         &self,
         mut parts: http::request::Parts,
-        principal: Arc<Principal>,
         message: Message,
+        asked: &Asked<'_>,
     ) -> Response {
         let verdict = Verdict::default();
         let id = message.id().cloned();
+        // A call is counted where it is known what it calls.
+        if message.given.is_none()
+            && let Err(limited) = self.options.watch.admit(&asked.principal, Effect::Read)
+        {
+            return self.refused(id.as_ref(), &limited, asked);
+        }
         // What has been judged, and what the library does not need and so cannot log.
         parts.headers.remove(ORIGIN);
         parts.headers.remove(AUTHORIZATION);
         parts.headers.remove(wire::HEADER);
         parts.headers.insert(ACCEPT, BOTH);
+        let principal = Arc::clone(&asked.principal);
         parts.extensions.insert(Front { principal, given: message.given, verdict: Some(verdict.clone()) });
         let request = http::Request::from_parts(parts, Full::new(message.body));
         let response = self.service.handle(request).await;
         match verdict.get() {
-            Some(refusal) => refused(id.as_ref(), refusal),
+            Some(refusal) => self.refused(id.as_ref(), refusal, asked),
             None => as_json(id, response),
         }
     }
@@ -318,24 +419,6 @@ fn negotiable(headers: &HeaderMap) -> Result<(), Stop> {
     }
 }
 
-/// A refusal that has a status of its own.
-fn refused(id: Option<&Id>, refusal: &Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.code().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let response = reply(status, front::error(id, TURNED_AWAY, refusal.message(), Some(&refusal.body())));
-    if refusal.code() == Code::Forbidden {
-        return with(
-            response,
-            WWW_AUTHENTICATE,
-            HeaderValue::from_static("Bearer error=\"insufficient_scope\""),
-        );
-    }
-    match refusal.retry_after() {
-        // Whole seconds, rounded up: half a second is no reason to come back at once.
-        Some(wait) => with(response, RETRY_AFTER, wait.as_millis().div_ceil(1000).to_string().parse().ok()),
-        None => response,
-    }
-}
-
 /// The MCP library's answer. Where it answers in prose, the prose is put into a JSON-RPC error.
 fn as_json(id: Option<Id>, response: http::Response<Bytes>) -> Response {
     let (parts, body) = response.into_parts();
@@ -371,13 +454,13 @@ fn with(mut response: Response, name: HeaderName, value: impl Into<Option<Header
 
 /// A name under which a server is addressed.
 #[derive(Debug, PartialEq, Eq)]
-struct Host {
+pub(crate) struct Host {
     name: String,
     port: Option<u16>,
 }
 
 impl Host {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let bare = |name: &str| name.trim_matches(['[', ']']).to_ascii_lowercase();
         if text.parse::<std::net::Ipv6Addr>().is_ok() {
             return Some(Self { name: bare(text), port: None });
@@ -391,6 +474,12 @@ impl Host {
     fn covers(&self, other: &Self) -> bool {
         self.name == other.name && (self.port.is_none() || self.port == other.port)
     }
+}
+
+/// Is this spelled as browsers spell `Origin`?
+pub(crate) fn is_origin(text: &str) -> bool {
+    let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    authority.is_some_and(|authority| !authority.contains('/') && Host::parse(authority).is_some())
 }
 
 /// HTTP/2 names the host in the URI.

@@ -4,11 +4,14 @@
 //! the engine only as [`tools::Tools`]: [`front`] reads each message, [`mcp`] speaks the protocol, [`http`], [`auth`]
 //! and [`stdio`] are the two ways in.
 
+pub mod audit;
 pub mod auth;
 pub mod config;
 pub mod diagnostics;
 pub mod front;
 pub mod http;
+mod kind;
+pub mod limit;
 pub mod mcp;
 pub mod plan;
 pub mod run;

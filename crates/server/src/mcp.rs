@@ -10,9 +10,10 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use counterfoil::{Clock, SystemClock};
 use counterfoil_core::{Code, Principal, Refusal, wire};
 use http_body_util::{BodyExt, Full};
 use rmcp::model::{
@@ -33,9 +34,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::front::{self, Front, Given, INVALID_PARAMS, INVALID_REQUEST, Kind, Limits, Message, Rejection};
+use crate::audit::Audit;
+use crate::front::{
+    self, Front, Given, INVALID_PARAMS, INVALID_REQUEST, Kind, Limits, Message, Rejection, Verdict,
+};
+use crate::limit::Limiter;
 use crate::stdio::{Line, Lines, Writer};
-use crate::tools::{Answer, Listed, ToolCall, Tools, UnknownTool};
+use crate::tools::{Answer, Effect, Listed, Noted, ToolCall, Tools, UnknownTool};
 use crate::verbatim;
 
 /// What the log filter of a program should add: the library's own log tells of every request, and at its finest of
@@ -59,6 +64,82 @@ pub struct Mcp {
     tools: Arc<dyn Tools>,
     begun: TaskTracker,
     info: Arc<ServerConfig>,
+    watch: Watch,
+}
+
+/// What is kept of calls besides receipts.
+#[derive(Clone)]
+pub struct Watch {
+    /// How often a caller may call.
+    pub limiter: Option<Arc<Limiter>>,
+    /// One line for each write.
+    pub audit: Option<Arc<Audit>>,
+    /// Dates the lines.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { limiter: None, audit: None, clock: Arc::new(SystemClock) }
+    }
+}
+
+impl Watch {
+    /// May this caller call?
+    pub(crate) fn admit(&self, who: &Principal, effect: Effect) -> Result<(), Refusal> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        limiter.take(who, effect).map_err(|wait| match effect {
+            Effect::Write => Refusal::rate_limited(wait),
+            Effect::Read => Refusal::rate_limited(wait).of_read(),
+        })
+    }
+
+    /// A write has ended.
+    fn ended(&self, who: &Principal, noted: &Noted, took: Duration) {
+        if let Some(limiter) = self.limiter.as_ref().filter(|_| !reached_the_writer(noted)) {
+            limiter.was_no_write(who);
+        }
+        if let Some(audit) = &self.audit {
+            audit.note(self.clock.now(), who, noted, took);
+        }
+    }
+}
+
+/// A replay, and a refusal that is judged without the writer, cost no more than a read. What is not told apart here
+/// counts as a write.
+fn reached_the_writer(noted: &Noted) -> bool {
+    let Some(code) = Code::ALL.iter().find(|code| code.as_str() == noted.outcome) else {
+        return !noted.replayed;
+    };
+    match code {
+        Code::Forbidden
+        | Code::RequestIdRequired
+        | Code::InvalidRequestId
+        | Code::InvalidArguments
+        | Code::RequestIdReused
+        | Code::RevisionChanged
+        | Code::RequestIdVoided
+        | Code::RequestIdExpired
+        | Code::RateLimited => false,
+        Code::ResourceUnavailable
+        | Code::VersionConflict
+        | Code::PreconditionFailed
+        | Code::ConstraintViolated
+        | Code::ResultTooLarge
+        | Code::Busy
+        | Code::OutcomeUnknown
+        | Code::Internal => true,
+    }
+}
+
+/// What is noted of a write for which the engine had no more to say.
+fn plain(tool: String, answer: &Result<Answer, UnknownTool>) -> Noted {
+    let outcome = match answer {
+        Ok(Answer::Done { .. }) => "committed",
+        Ok(Answer::Refused(refusal)) => refusal.code().as_str(),
+        Err(UnknownTool) => Code::Internal.as_str(),
+    };
+    Noted { tool, request_id: None, outcome, replayed: false }
 }
 
 impl Mcp {
@@ -72,7 +153,13 @@ impl Mcp {
         let begun = TaskTracker::new();
         // Closed only says that waiting may end whenever nothing runs; calls may still be begun.
         begun.close();
-        Self { tools, begun, info: Arc::new(info) }
+        Self { tools, begun, info: Arc::new(info), watch: Watch::default() }
+    }
+
+    /// The same, watched.
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Self {
+        Self { watch, ..self }
     }
 
     /// Waits until no begun call is running.
@@ -82,13 +169,39 @@ impl Mcp {
 
     /// Runs a call on a task of its own, to its end.
     async fn run(&self, principal: Arc<Principal>, call: ToolCall) -> Result<Answer, UnknownTool> {
+        let watched = self.watch.limiter.is_some() || self.watch.audit.is_some();
+        if !watched || self.tools.effect(&call.name) != Some(Effect::Write) {
+            return self.answer(principal, call).await;
+        }
+        let (mcp, who, name) = (self.clone(), Arc::clone(&principal), call.name.clone());
+        let noted = Arc::clone(&call.noted);
+        // What became of a write is written down whether or not anybody waits for it.
+        let task = self.begun.spawn(async move {
+            let begun = Instant::now();
+            let answer = mcp.answer(principal, call).await;
+            let noted = noted.get().cloned().unwrap_or_else(|| plain(name, &answer));
+            mcp.watch.ended(&who, &noted, begun.elapsed());
+            answer
+        });
+        task.await.unwrap_or_else(|failure| Ok(lost_answer(&failure)))
+    }
+
+    async fn answer(&self, principal: Arc<Principal>, call: ToolCall) -> Result<Answer, UnknownTool> {
         let tools = Arc::clone(&self.tools);
         let task = self.begun.spawn(async move { tools.call(principal, call).await });
-        task.await.unwrap_or_else(|failure| {
-            let id = correlation_id();
-            tracing::error!(correlation_id = id, %failure, "a call ended without an answer");
-            Ok(Answer::Refused(Refusal::internal(id)))
-        })
+        task.await.unwrap_or_else(|failure| Ok(lost_answer(&failure)))
+    }
+}
+
+fn lost_answer(failure: &tokio::task::JoinError) -> Answer {
+    let id = correlation_id();
+    tracing::error!(correlation_id = id, %failure, "a call ended without an answer");
+    Answer::Refused(Refusal::internal(id))
+}
+
+impl From<Arc<dyn Tools>> for Mcp {
+    fn from(tools: Arc<dyn Tools>) -> Self {
+        Self::new(tools)
     }
 }
 
@@ -145,8 +258,17 @@ impl ServerHandler for Mcp {
             return Err(ErrorData::new(ErrorCode::INTERNAL_ERROR, "Cancelled before it was begun.", None));
         }
         let Given { arguments, sources } = front.given.ok_or_else(lost)?;
-        let call = ToolCall { name: request.name.into_owned(), arguments, sources, cancelled };
-        match self.run(front.principal, call).await {
+        let name = request.name.into_owned();
+        let admitted = match self.tools.effect(&name) {
+            Some(effect) if over_http(&front.verdict) => self.watch.admit(&front.principal, effect),
+            Some(_) | None => Ok(()),
+        };
+        let call = ToolCall { name, arguments, sources, noted: Arc::default(), cancelled };
+        let answer = match admitted {
+            Ok(()) => self.run(front.principal, call).await,
+            Err(limited) => Ok(Answer::Refused(limited)),
+        };
+        match answer {
             Ok(Answer::Done { structured, text }) => Ok(result(structured, text, false)),
             Ok(Answer::Refused(refusal)) => {
                 if let Some(verdict) = front.verdict
@@ -162,6 +284,10 @@ impl ServerHandler for Mcp {
             }
         }
     }
+}
+
+fn over_http(verdict: &Option<Verdict>) -> bool {
+    verdict.is_some()
 }
 
 /// The codes that have an HTTP status of their own over MCP.
@@ -273,7 +399,7 @@ impl McpHttp {
 /// # Errors
 /// The session could not be kept up; calls that were begun have ended all the same.
 pub async fn serve_stdio<R, W>(
-    tools: Arc<dyn Tools>,
+    mcp: impl Into<Mcp>,
     principal: Arc<Principal>,
     limits: Limits,
     (reader, writer): (R, W),
@@ -284,7 +410,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let mcp = Mcp::new(tools);
+    let mcp: Mcp = mcp.into();
     let stopping = Stopping::after(shutdown, drain);
     let session = Session::new(principal, limits, reader, writer, &stopping);
     let outcome = match serve_server(mcp.clone(), session).await {

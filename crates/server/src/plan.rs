@@ -2,6 +2,8 @@
 //! the plan, so that nothing in a call can be misspelt any more.
 
 mod contracts;
+mod database;
+mod edge;
 mod probe;
 mod rules;
 mod sql;
@@ -10,25 +12,32 @@ mod tool;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use counterfoil::rusqlite::{self, ErrorCode};
+use counterfoil::OpenError;
+use counterfoil::postgres::Tls;
+use counterfoil::tokio_postgres;
+use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
+use crate::auth::TokenHash;
 use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
-use crate::diagnostics::{Diagnostic, Report};
+use crate::diagnostics::Report;
 use probe::Probe;
+use sql::Language;
 
 pub use contracts::Pinned;
+pub use database::{server, server_without_password};
+pub use edge::Edge;
 
 /// A server, ready to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The database file.
-    pub database: PathBuf,
-    /// What makes it when there is none.
-    pub schema: Option<String>,
+    /// What it serves from.
+    pub database: Database,
     /// Where to listen unless told otherwise.
     pub listen: SocketAddr,
     /// Bounds of every call.
@@ -40,11 +49,50 @@ pub struct Plan {
     /// Places in `tools` by name, former names included.
     pub names: HashMap<String, usize>,
     /// Bearer tokens, by the hash of each.
-    pub tokens: Vec<([u8; 32], Arc<Principal>)>,
+    pub tokens: Vec<(TokenHash, Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
+    /// How it is reached over HTTP.
+    pub edge: Edge,
     /// What each revision's schema must stay.
     pub contracts: Vec<Pinned>,
+}
+
+/// What a server serves from.
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// One file.
+    Sqlite(SqliteFile),
+    /// A server.
+    Postgres(Box<Server>),
+}
+
+/// A database of PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Hosts, user, password, database.
+    pub connect: tokio_postgres::Config,
+    /// Whether it must prove who it is.
+    pub tls: Tls,
+    /// Connections at most.
+    pub pool: usize,
+    /// Whether prepared statements are kept on a connection.
+    pub prepare: bool,
+    /// How long to wait for it at the start.
+    pub start_wait: Duration,
+    /// Settings that each call's transaction gets, and what they are set to.
+    pub session: Vec<(String, Bind)>,
+    /// Where the witness of recent history is kept, if there is a place for it.
+    pub state: Option<PathBuf>,
+}
+
+/// A SQLite database.
+#[derive(Debug, Clone)]
+pub struct SqliteFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What makes it when there is none.
+    pub schema: Option<String>,
 }
 
 /// A tool, ready to run.
@@ -147,10 +195,20 @@ pub struct Retired {
 /// A checked statement.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// What SQLite prepares.
+    /// What the database prepares.
     pub sql: Box<str>,
-    /// What is bound, in SQLite's order.
+    /// The same without the row locks at its end, if it has some: for transactions that only read.
+    pub unlocked: Option<Box<str>>,
+    /// What is bound, in the database's order.
     pub binds: Vec<Bind>,
+    /// Their types, as PostgreSQL tells them.
+    pub kinds: Vec<Type>,
+    /// Where each stands in `sql`, and which of them it is; of PostgreSQL's.
+    pub slots: Vec<(Range<usize>, usize)>,
+    /// It begins with WITH.
+    pub with: bool,
+    /// It returns `*`, whatever that is by then.
+    pub star: bool,
     /// What it returns.
     pub columns: Vec<Column>,
 }
@@ -188,15 +246,41 @@ pub struct Column {
     pub output: Option<OutputType>,
     /// Its JSON type where that is certain.
     pub certain: Option<&'static str>,
+    /// SQL of PostgreSQL's that writes its value `{}` as we do, where there is some.
+    pub json: Option<Box<str>>,
 }
 
 /// Reads the config `text`, called `source_name`, and holds it against its database: one report has the mistakes of
 /// the file and, of whatever in it can be understood, those that only the database shows.
 #[must_use]
 pub fn check(source_name: &str, text: &str) -> (Option<Plan>, Report) {
+    checked(source_name, text, &mut |_, _| false)
+}
+
+/// As [`check`], waiting for a database that is not there yet, as long as the config says; `tell` hears what is waited
+/// for, each time. Blocks.
+#[must_use]
+pub fn check_when_there(
+    source_name: &str,
+    text: &str,
+    mut tell: impl FnMut(&OpenError),
+) -> (Option<Plan>, Report) {
+    let begun = Instant::now();
+    checked(source_name, text, &mut |server, error| {
+        let waits = begun.elapsed() < server.start_wait;
+        if waits {
+            tell(error);
+        }
+        waits
+    })
+}
+
+type Again<'a> = dyn FnMut(&Server, &OpenError) -> bool + 'a;
+
+fn checked(source_name: &str, text: &str, again: &mut Again<'_>) -> (Option<Plan>, Report) {
     let (config, mut report) = config::read(source_name, text);
     let whole = report.is_empty();
-    let planned = config.map(|config| planned(&config, whole));
+    let planned = config.map(|config| planned(&config, whole, again));
     let (plan, more) = planned.unwrap_or_else(|| (None, Report::new(report.source().clone())));
     report.append(more);
     (plan.filter(|_| report.errors() == 0), report)
@@ -206,24 +290,25 @@ pub fn check(source_name: &str, text: &str) -> (Option<Plan>, Report) {
 /// without errors.
 #[must_use]
 pub fn plan(config: &Config) -> (Option<Plan>, Report) {
-    let (plan, report) = planned(config, true);
+    let (plan, report) = planned(config, true, &mut |_, _| false);
     (plan.filter(|_| report.errors() == 0), report)
 }
 
 /// A config that is not `whole` lacks what could not be read, which is no mistake of its own.
-fn planned(config: &Config, whole: bool) -> (Option<Plan>, Report) {
+fn planned(config: &Config, whole: bool, again: &mut Again<'_>) -> (Option<Plan>, Report) {
     let mut report = Report::new(config.source.clone());
-    let (schema, probe) = match read_schema(config, &mut report) {
-        Ok(schema) => {
-            let probe = probe(config, schema.as_deref(), &mut report);
-            (schema, probe)
+    let (database, probe) = match database::database(config, &mut report) {
+        Some(database) => {
+            let probe = database::probe(config, &database, &mut report, again);
+            (Some(database), probe)
         }
-        Err(Reported) => (None, None),
+        None => (None, None),
     };
     let mut planner = Planner { config, probe: probe.as_ref(), report: &mut report };
-    let plan = planner.plan(schema);
+    let plan = planner.plan(database);
     if whole {
         planner.callers();
+        planner.doubt_resource();
         planner.listens();
         planner.doubt_scopes();
     }
@@ -239,27 +324,33 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn plan(&mut self, schema: Option<String>) -> Option<Plan> {
+    fn plan(&mut self, database: Option<Database>) -> Option<Plan> {
         let membership = self.membership();
         let tools: Vec<_> = self.config.tools.iter().map(|tool| self.tool(tool)).collect();
         let contracts = self.contracts();
         let tools: Option<Vec<Arc<Tool>>> = tools.into_iter().map(|tool| tool.map(Arc::new)).collect();
-        let DatabaseUrl::Sqlite(path) = &self.config.database.url.value;
         let auth = &self.config.auth;
         let token =
             |token: &config::Token| Some((token.sha256.value, Arc::new(token.credentials.principal()?)));
         Some(Plan {
-            database: self.config.resolve(path),
-            schema,
+            database: database?,
             listen: self.config.server.listen(),
             limits: self.config.limits.clone(),
             membership,
             names: self.names(),
             tools: tools?,
             tokens: auth.tokens.iter().map(token).collect::<Option<_>>()?,
+            edge: self.edge()?,
             stdio: auth.stdio.as_ref().and_then(|stdio| stdio.principal()).map(Arc::new),
             contracts,
         })
+    }
+
+    fn language(&self) -> Language {
+        match self.config.database.url.value {
+            DatabaseUrl::Sqlite(_) => Language::Sqlite,
+            DatabaseUrl::Postgres(_) => Language::Postgres,
+        }
     }
 
     fn names(&self) -> HashMap<String, usize> {
@@ -269,66 +360,5 @@ impl Planner<'_> {
             all.map(move |name| (name.value.as_str().to_owned(), at))
         });
         names.collect()
-    }
-}
-
-/// The report says why.
-struct Reported;
-
-fn read_schema(config: &Config, report: &mut Report) -> Result<Option<String>, Reported> {
-    let Some(path) = &config.database.schema else { return Ok(None) };
-    std::fs::read_to_string(config.resolve(path)).map(Some).map_err(|error| {
-        let fault = Diagnostic::error(format!("the schema cannot be read: {error}"));
-        report.push(fault.at(path.span.clone(), "").help("a relative path is relative to this file"));
-        Reported
-    })
-}
-
-/// The real database; or, where there is none yet, what its schema will make.
-fn probe(config: &Config, schema: Option<&str>, report: &mut Report) -> Option<Probe> {
-    let url = &config.database.url;
-    let DatabaseUrl::Sqlite(path) = &url.value;
-    let path = config.resolve(path);
-    let fault = match (path.exists(), schema, &config.database.schema) {
-        (true, _, _) if path.is_dir() => {
-            Diagnostic::error("the database is a directory").at(url.span.clone(), "")
-        }
-        (true, _, _) => match Probe::open(&path) {
-            Ok(probe) => return Some(probe),
-            Err(error) => {
-                Diagnostic::error(format!("the database cannot be used: {error}")).at(url.span.clone(), "")
-            }
-        },
-        (false, Some(schema), Some(written)) => match Probe::imagine(schema) {
-            Ok(probe) => return Some(probe),
-            Err(error) => schema_fault(schema, &error).at(written.span.clone(), ""),
-        },
-        (false, _, _) => Diagnostic::error("there is no such database file")
-            .at(url.span.clone(), "")
-            .help("make the database first, or name a file of CREATE statements: `schema = \"schema.sql\"`"),
-    };
-    report.push(fault);
-    None
-}
-
-/// What is wrong with the schema, and on which of its lines.
-#[expect(clippy::wildcard_enum_match_arm, reason = "any other error speaks for itself")]
-fn schema_fault(schema: &str, error: &rusqlite::Error) -> Diagnostic {
-    let said = |text: &str| Diagnostic::error(format!("the schema cannot be applied: {text}"));
-    match error {
-        // SQLite was given what was left of the schema.
-        rusqlite::Error::SqlInputError { msg, offset, sql, .. } => {
-            let left = schema.len().saturating_sub(sql.len());
-            let at = left.saturating_add(usize::try_from(*offset).unwrap_or(0));
-            let before = schema.get(..at).unwrap_or_default();
-            said(msg).note(format!("it is on line {} of the schema", before.matches('\n').count() + 1))
-        }
-        rusqlite::Error::SqliteFailure(code, _)
-            if code.code == ErrorCode::AuthorizationForStatementDenied =>
-        {
-            said("it would write to another file")
-                .help("a schema makes one database: remove ATTACH and VACUUM INTO")
-        }
-        _ => said(&error.to_string()),
     }
 }

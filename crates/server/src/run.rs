@@ -1,43 +1,63 @@
-//! Serving calls by the plan. A write goes through `Contract::admit` (steps 2 to 5) and `Ledger::perform` (6 to 12),
-//! whichever way it came in.
+//! Serving calls by the plan. A write goes through `Contract::admit` (steps 2 to 5) and the ledger's `perform` (6 to
+//! 12), whichever way it came in and whichever store it runs on: what the stores share is here, and each has a room.
 
-mod execute;
+mod context;
+mod document;
 mod listing;
 mod operation;
-mod read;
-mod rows;
+mod postgres;
+mod reading;
+mod removal;
+mod sqlite;
 mod start;
-mod write;
+mod store;
+mod writing;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use counterfoil::sqlite::Ledger;
 use counterfoil_core::json::Value;
 use counterfoil_core::{Call, Principal, Refusal, Reply, Revision, Sources, ToolName, ToolRevision, wire};
 
 use crate::plan::{Kind, Plan, Read, Tool, Write};
-use crate::tools::{Answer, Listed, Pending, ToolCall, Tools, UnknownTool};
+use crate::tools::{Answer, Effect, Listed, Noted, Pending, ToolCall, Tools, UnknownTool};
 use operation::Question;
-use write::WriteHandler;
+use reading::Asking;
+use removal::Remover;
+use store::Store;
+use writing::Writing;
 
+pub use removal::Gauge;
 pub use start::StartError;
 
 /// How long a caller is asked to wait while the server goes down and another comes up.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The tools of one plan over one ledger.
+/// The tools of one plan over one database.
 #[derive(Debug)]
 pub struct Engine {
     plan: Arc<Plan>,
-    ledger: Ledger,
+    store: Store,
     draining: AtomicBool,
+    remover: Remover,
 }
 
 impl Tools for Engine {
     fn list(&self, principal: &Principal) -> Vec<Listed> {
         listing::list(&self.plan, principal)
+    }
+
+    fn effect(&self, name: &str) -> Option<Effect> {
+        Some(match self.resolve(name).ok()? {
+            Job::Write(_) | Job::Void => Effect::Write,
+            Job::Read(..) | Job::Status => Effect::Read,
+        })
+    }
+
+    fn ready(&self) -> Pending<'_, bool> {
+        let draining = self.draining.load(Ordering::SeqCst);
+        Box::pin(async move { !draining && self.store.ready().await })
     }
 
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {
@@ -74,10 +94,10 @@ struct Target {
 }
 
 impl Engine {
-    /// The ledger it serves from.
+    /// What removal has done, and what is overdue.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn removal(&self) -> Gauge {
+        self.remover.gauge()
     }
 
     /// Refuses every call from now on as `busy`; calls that have begun go on.
@@ -88,13 +108,13 @@ impl Engine {
     /// Finishes what was accepted and closes the database. Blocks until it is done.
     pub fn close(&self) {
         self.drain();
-        self.ledger.close();
+        self.store.close();
     }
 
     async fn run(&self, job: Job, principal: Arc<Principal>, call: ToolCall) -> Result<Answer, Refusal> {
         let arguments = call.arguments.unwrap_or(Value::Object(Vec::new()));
         match job {
-            Job::Write(target) => self.write(target, &principal, &call.sources, arguments).await,
+            Job::Write(target) => self.write(target, &principal, &call.sources, arguments, &call.noted).await,
             Job::Read(tool, read) => self.read(principal, tool, read, arguments).await,
             Job::Status => self.status(&principal, arguments).await,
             Job::Void => self.void(&principal, arguments).await,
@@ -127,13 +147,14 @@ impl Engine {
         principal: &Arc<Principal>,
         sources: &Sources,
         arguments: Value,
+        noted: &OnceLock<Noted>,
     ) -> Result<Answer, Refusal> {
         let Target { tool, write, pin } = target;
         let call = Arc::new(write.contract.admit(principal, pin.as_ref(), sources, arguments)?);
         let (plan, name) = (Arc::clone(&self.plan), tool.name.clone());
-        let handler = WriteHandler { plan, tool, write, call: Arc::clone(&call) };
-        let outcome = self.ledger.perform(Arc::clone(&call), handler).await;
-        note(&name, &call, &outcome);
+        let writing = Writing { plan, tool, write, call: Arc::clone(&call) };
+        let outcome = self.store.write(writing).await;
+        let _first = noted.set(note(&name, &call, &outcome));
         outcome.map(|reply| told(&reply))
     }
 
@@ -150,32 +171,18 @@ impl Engine {
         }
         let intent = read.schema.read(&arguments);
         let intent = intent.map_err(|fields| Refusal::invalid_arguments(fields).of_read())?;
-        let plan = Arc::clone(&self.plan);
-        let structured = self.blocking(move |ledger| {
-            ledger.read(|tx| read::read(tx, &plan, &tool, &read, &principal, &intent))
-        });
-        structured.await.map(done).map_err(Refusal::of_read)
+        let asking = Asking { plan: Arc::clone(&self.plan), tool, read, principal, intent };
+        self.store.read(asking).await.map(done).map_err(Refusal::of_read)
     }
 
     async fn status(&self, principal: &Arc<Principal>, arguments: Value) -> Result<Answer, Refusal> {
         let question = Question::read(&self.plan, principal, arguments)?;
-        self.blocking(move |ledger| operation::status(ledger, &question)).await.map(done)
+        self.store.status(question).await.map(done)
     }
 
     async fn void(&self, principal: &Arc<Principal>, arguments: Value) -> Result<Answer, Refusal> {
         let question = Question::read(&self.plan, principal, arguments)?;
-        let epoch = self.ledger.epoch().clone();
-        self.ledger.write(move |tx| question.void(tx, epoch.as_str())).await.map(done)
-    }
-
-    /// Declared reads may be slow: they run where blocking is allowed.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let ledger = self.ledger.clone();
-        let ran = tokio::task::spawn_blocking(move || read(&ledger)).await;
-        ran.unwrap_or_else(|_| Err(Refusal::busy(RETRY_AFTER)))
+        self.store.void(question).await.map(done)
     }
 }
 
@@ -197,10 +204,12 @@ fn told(reply: &Reply) -> Answer {
     Answer::Done { structured, text }
 }
 
-fn note(tool: &ToolName, call: &Call, outcome: &Result<Reply, Refusal>) {
+fn note(tool: &ToolName, call: &Call, outcome: &Result<Reply, Refusal>) -> Noted {
     let (outcome, replayed) = match outcome {
         Ok(reply) => ("committed", reply.replayed),
         Err(refusal) => (refusal.code().as_str(), false),
     };
-    tracing::info!(tool = tool.as_str(), request_id = call.request_id.short(), outcome, replayed, "write");
+    let request_id = call.request_id.short();
+    tracing::info!(tool = tool.as_str(), request_id, outcome, replayed, "write");
+    Noted { tool: tool.to_string(), request_id: Some(request_id), outcome, replayed }
 }

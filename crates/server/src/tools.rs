@@ -1,8 +1,9 @@
 //! What the edge (HTTP, stdio, MCP) asks of the engine, and nothing more: which tools there are, and a call.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use counterfoil_core::json::Value;
 use counterfoil_core::{Principal, Refusal, Sources};
@@ -39,7 +40,7 @@ pub struct Hints {
 }
 
 /// A `tools/call` as the strict reader saw it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ToolCall {
     /// `tool` or `tool.revision`.
     pub name: String,
@@ -47,8 +48,38 @@ pub struct ToolCall {
     pub arguments: Option<Value>,
     /// Where a request id may stand, besides the arguments.
     pub sources: Sources,
+    /// Where it is written down what became of a write, for the audit log and the caller's allowance.
+    pub noted: Arc<OnceLock<Noted>>,
     /// The caller no longer wants it: a call that has not begun never does. One that has begun runs to its end.
     pub cancelled: CancellationToken,
+}
+
+impl fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCall").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a call may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It may change something.
+    Write,
+    /// It looks.
+    Read,
+}
+
+/// What became of a write, in words that hold no argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// The tool.
+    pub tool: String,
+    /// The request id, shortened; absent if the call was refused before it was known.
+    pub request_id: Option<String>,
+    /// `committed`, or the code of the refusal.
+    pub outcome: &'static str,
+    /// It was read from a receipt.
+    pub replayed: bool,
 }
 
 /// What became of a call.
@@ -77,6 +108,12 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Tools: Send + Sync + 'static {
     /// The tools that `principal` may see.
     fn list(&self, principal: &Principal) -> Vec<Listed>;
+
+    /// What a call of `name` may do; `None` if there is no such tool.
+    fn effect(&self, name: &str) -> Option<Effect>;
+
+    /// Could a call be served now: is the database there, and is it the one that was opened?
+    fn ready(&self) -> Pending<'_, bool>;
 
     /// Runs one call to its end. Dropping the future does not stop a begun call.
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>>;

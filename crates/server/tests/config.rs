@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use counterfoil_server::config::{self, Config, Kind};
+use counterfoil_server::config::{self, Config, DatabaseUrl, Kind};
 
 /// Reads `path` as a config and compares what comes out with the picture beside it.
 fn check(path: &Path) -> Result<(), String> {
@@ -32,6 +32,9 @@ fn check(path: &Path) -> Result<(), String> {
 /// What a config without mistakes was understood to say.
 fn understood(config: &Config) -> String {
     let mut out = format!("{:?}\n{:?}\n", config.database.url.value, config.limits);
+    if let DatabaseUrl::Postgres(_) = config.database.url.value {
+        out.push_str(&format!("{:?}\n", config.database.postgres));
+    }
     for tool in &config.tools {
         let (windows, input) = (config.windows(tool), tool.input.json_schema());
         let kind = match &tool.kind {

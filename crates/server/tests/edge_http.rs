@@ -14,6 +14,8 @@ use tokio::net::TcpStream;
 const CALL: &str =
     "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"set_interval\"}}";
 
+const NEEDED: &str = "Bearer error=\"insufficient_scope\", scope=\"automation:write\"";
+
 /// A request that is answered at the edge: this status, a JSON-RPC error with this code, nothing begun.
 async fn check_stopped(server: &Server, request: &Request, status: u16, code: i64) -> Value {
     let reply = server.send(request).await;
@@ -349,7 +351,7 @@ async fn refusals() {
         assert_eq!((&body["id"], &body["error"]["code"]), (&json!(7), &json!(-32000)));
         assert_eq!(body["error"]["data"]["error"]["code"], code);
         let challenge = reply.header("www-authenticate");
-        assert_eq!(challenge, (status == 403).then_some("Bearer error=\"insufficient_scope\""));
+        assert_eq!(challenge, (status == 403).then_some(NEEDED));
         assert_eq!(reply.header("retry-after"), (status == 429).then_some("2"));
     }
 }

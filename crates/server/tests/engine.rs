@@ -33,6 +33,7 @@ fn edit(request_id: &str, id: i64, cancelled: &CancellationToken) -> ToolCall {
         name: "set_interval".into(),
         arguments: Some(json::parse(text.as_bytes(), Bounds::default()).unwrap()),
         sources: Sources::default(),
+        noted: Arc::default(),
         cancelled: cancelled.clone(),
     }
 }

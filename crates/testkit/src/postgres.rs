@@ -1,16 +1,20 @@
 //! PostgreSQL for tests: a cluster of our own, a fresh database for each test, the library's subject, and a wire that
 //! can be cut.
 
+mod bouncer;
 mod cluster;
 mod database;
+mod encrypted;
 pub mod library;
 mod proxy;
 mod world;
 
-pub use cluster::Cluster;
+pub use bouncer::Bouncer;
+pub use cluster::{Cluster, server_programs};
 pub use database::{AUTOMATIONS, Database};
+pub use encrypted::{Authority, encrypted};
 pub use proxy::{Cut, Proxy};
-pub use world::{Scripted, World};
+pub use world::{Once, Scripted, World};
 
 use std::future::Future;
 

@@ -85,6 +85,15 @@ impl Server {
         self.log.text()
     }
 
+    /// Waits until it has said `text` on standard error: what it says may arrive after what it answers.
+    pub fn says(&self, text: &str) {
+        let begun = std::time::Instant::now();
+        while !self.log.text().contains(text) {
+            assert!(begun.elapsed() < PATIENCE, "it does not say {text}: {}", self.log.text());
+            std::thread::yield_now();
+        }
+    }
+
     /// SIGKILL, here and now.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
@@ -95,6 +104,12 @@ impl Server {
     pub fn terminate(&self) {
         let kill =
             Command::new("sh").args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        let kill = Command::new("sh").args(["-c", "kill -HUP \"$0\"", &self.child.id().to_string()]).status();
         assert!(kill.unwrap().success());
     }
 

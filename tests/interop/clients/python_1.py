@@ -45,4 +45,5 @@ async def transport(stack, endpoint):
     return streamable_http_client(endpoint["url"], http_client=http)
 
 
-anyio.run(agent.serve, connect)
+if __name__ == "__main__":
+    anyio.run(agent.serve, connect)

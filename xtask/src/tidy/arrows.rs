@@ -16,12 +16,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("counterfoil-server", &["counterfoil", "counterfoil-core"]),
     ("counterfoil-cli", &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
     (TESTKIT, &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
-    ("counterfoil-bench", &["counterfoil", "counterfoil-core", "counterfoil-server"]),
+    // It does not ship, and starts the testkit's clusters.
+    ("counterfoil-bench", &["counterfoil", "counterfoil-core", "counterfoil-server", TESTKIT]),
     // Automation must build in seconds, so it runs the other crates as programs.
     ("xtask", &[]),
 ];
 
-/// Everybody may test with it, nobody may ship with it: it is in no list above.
+/// Everybody may test with it, nobody may ship with it: it is in the list of the bench alone.
 const TESTKIT: &str = "counterfoil-testkit";
 
 /// What would let I/O, a clock, randomness, async or a driver into the crate that decides.

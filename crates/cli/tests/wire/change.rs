@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use counterfoil_core::Code;
-use counterfoil_testkit::site::{EXAMPLE, for_everybody};
+use counterfoil_testkit::site::{Data, EXAMPLE, for_everybody};
 use counterfoil_testkit::{Send, Server, Who};
 use serde_json::json;
 
@@ -47,7 +47,11 @@ fn uuid_v7(millis: u64) -> String {
 
 fn windows(stage: &mut Stage) {
     const YEAR: u64 = 31_536_000_000;
-    let now = u64::try_from(stage.count("SELECT unixepoch() * 1000")).unwrap();
+    let seconds = match &stage.site.database {
+        Data::Sqlite(_) => "SELECT unixepoch()",
+        Data::Postgres(..) => "SELECT extract(epoch FROM now())::bigint",
+    };
+    let now = u64::try_from(stage.count(seconds)).unwrap() * 1000;
     let (old, future) = (uuid_v7(now - YEAR - 60_000), uuid_v7(now + 2 * 86_400_000));
     let told = stage.refused(Alice, &edit(&old, 1, 1, 30), Code::RequestIdExpired);
     assert_eq!(told.operation.as_deref(), Some("unknown"));
@@ -62,10 +66,12 @@ fn windows(stage: &mut Stage) {
     }
     let done = stage.fresh(Alice, &edit("edit-42", 1, 3, 30));
     let age = |seconds: i64| {
-        let sql = format!(
-            "UPDATE counterfoil_receipts SET committed_at = (unixepoch() - {seconds}) * 1000000 \
-             WHERE request_id = 'edit-42'"
-        );
+        let then = match &stage.site.database {
+            Data::Sqlite(_) => format!("(unixepoch() - {seconds}) * 1000000"),
+            Data::Postgres(..) => format!("now() - interval '{seconds} seconds'"),
+        };
+        let sql =
+            format!("UPDATE counterfoil_receipts SET committed_at = {then} WHERE request_id = 'edit-42'");
         stage.site.database.execute(&sql);
     };
     age(30 * 86_400 - 300);

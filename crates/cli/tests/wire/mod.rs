@@ -3,6 +3,7 @@
 
 pub(crate) mod change;
 pub(crate) mod crash;
+pub(crate) mod postgres;
 pub(crate) mod same;
 pub(crate) mod sql;
 pub(crate) mod who;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use counterfoil_core::{Code, Retry};
-use counterfoil_testkit::site::for_everybody;
+use counterfoil_testkit::site::{Kind, for_everybody};
 use counterfoil_testkit::suite::Stage as _;
 use counterfoil_testkit::{Answer, Done, Http, Refused, Row, Send, Server, Site, Told, Who, set_interval};
 use serde_json::Value;
@@ -48,23 +49,23 @@ pub(crate) enum On {
 }
 
 impl On {
-    fn site(self) -> Site {
+    fn site(self, kind: Kind) -> Site {
         match self {
-            On::Automations => Site::automations(),
+            On::Automations => Site::automations_on(kind),
             On::Limited(limits) => {
-                let site = Site::automations();
+                let site = Site::automations_on(kind);
                 let tools = counterfoil_testkit::site::EXAMPLE;
                 let _main = site.config("counterfoil.toml", &for_everybody(&limited(tools, limits)));
                 site
             }
-            On::Notes(limits) => made(&limited(same::NOTES, limits), same::NOTES_SCHEMA),
-            On::Own(tools, schema) => made(tools, schema),
+            On::Notes(limits) => made(kind, &limited(same::NOTES, limits), same::NOTES_SCHEMA),
+            On::Own(tools, schema) => made(kind, tools, schema),
         }
     }
 }
 
-fn made(tools: &str, schema: &str) -> Site {
-    let site = Site::fresh(schema);
+fn made(kind: Kind, tools: &str, schema: &str) -> Site {
+    let site = Site::fresh_on(kind, schema);
     let _main = site.config("counterfoil.toml", &for_everybody(&own(tools)));
     site
 }
@@ -81,12 +82,31 @@ pub(crate) fn own(tools: &str) -> String {
 
 /// Holds every case of a table.
 pub(crate) fn check_all(cases: &[Case]) {
-    cases.iter().for_each(check);
+    cases.iter().for_each(|case| check(case, Kind::Sqlite));
 }
 
-fn check(case: &Case) {
+/// Holds every case of a table that is not SQLite's own to PostgreSQL.
+pub(crate) fn check_on_postgres(cases: &[Case]) {
+    let cases = cases.iter().filter(|case| !SQLITES_OWN.contains(&case.name));
+    cases.for_each(|case| check(case, Kind::Postgres));
+}
+
+/// Cases of the file, of its one writer, and of SQLite's own SQL.
+const SQLITES_OWN: [&str; 9] = [
+    "C5: a failure while rows are read",
+    "C6: a failure after the receipt",
+    "C8: locked by another program",
+    "C8: the disk is full",
+    "C8: the queue is full",
+    "C9: one call in a group fails",
+    "Q1: only true parameters are bound",
+    "Q2, C4: one ends the transaction of all",
+    "Q3: results are exact",
+];
+
+fn check(case: &Case, kind: Kind) {
     println!("{}", case.name);
-    let mut stage = Stage::on(case.on.site());
+    let mut stage = Stage::on(case.on.site(kind));
     (case.steps)(&mut stage);
     let expected: BTreeSet<String> = case.codes.iter().map(|code| code.as_str().to_owned()).collect();
     assert_eq!(*stage.met.borrow(), expected, "{}: the codes that were met", case.name);
@@ -268,11 +288,13 @@ impl Stage {
     /// What a refusal says of the operation is so in the database, while nobody else is at it.
     fn holds(&self, who: Who, send: &Send, refused: &Refused) {
         let Some(id) = id_of(send) else { return };
-        let sql = "SELECT coalesce(max(state), 'none') FROM counterfoil_receipts \
-                   WHERE request_id = ?1 AND subject = ?2 AND workspace = ?3";
-        let parameters = [&id, who.subject(), who.workspace()];
-        let state: String =
-            self.site.database.connect().query_row(sql, parameters, |row| row.get(0)).unwrap();
+        let sql = format!(
+            "SELECT coalesce(max(state), 'none') FROM counterfoil_receipts \
+              WHERE request_id = '{id}' AND subject = '{}' AND workspace = '{}'",
+            who.subject(),
+            who.workspace()
+        );
+        let state = self.site.database.text(&sql);
         match refused.operation.as_deref() {
             Some("committed") => assert_eq!(state, "committed", "{send:?} {refused:?}"),
             Some("voided") => assert_eq!(state, "voided", "{send:?} {refused:?}"),

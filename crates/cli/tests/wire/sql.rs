@@ -105,7 +105,7 @@ fn after_receipt(stage: &mut Stage) {
     let refused = stage.refused(Alice, &edit_42(), Code::Internal);
     assert!(!refused.error.to_string().contains("secret"), "{refused:?}");
     let id = refused.error["correlation_id"].as_str().unwrap();
-    assert!(stage.server.log().contains(id), "{}", stage.server.log());
+    stage.server.says(id);
     stage.row(1, 15, 1);
     stage.receipts(0);
     stage.site.database.execute("DROP TRIGGER after_receipt");
@@ -272,7 +272,8 @@ fn schema(stage: &mut Stage) {
     let told = stage.call(Alice, &rename("a", 1, "two"));
     assert_eq!(told.value()["current"], told.value()["result"], "{told:?}");
     // A row too large to be shown takes no answer away.
-    stage.site.database.execute("UPDATE things SET name = hex(zeroblob(200000))");
+    let long = "x".repeat(400_000);
+    stage.site.database.execute(&format!("UPDATE things SET name = '{long}'"));
     let told = stage.call(Alice, &rename("a", 1, "two"));
     assert_eq!(told.value().get("current"), None, "{told:?}");
     stage.replayed(Alice, &rename("a", 1, "two"), &done);
@@ -355,7 +356,7 @@ fn lists(stage: &mut Stage) {
     nothing_but(1, 5);
     let _next = stage.fresh(Alice, &line("b", 2, 7));
     nothing_but(2, 12);
-    assert_eq!(stage.count("SELECT total FROM log WHERE line = 2"), 12);
+    assert_eq!(stage.count("SELECT max(total) FROM log"), 12);
     let _two_rows =
         stage.refused(Alice, &Send::new("touch_all", r#"{"request_id":"c"}"#), Code::PreconditionFailed);
     let none = Send::new("touch_none", r#"{"request_id":"d","id":99}"#);
@@ -408,7 +409,8 @@ fn reads(stage: &mut Stage) {
     }
     let _scope = stage.refused(AliceReading, &get(r#"{"id":1}"#), Code::Forbidden);
     let _type = stage.refused(Alice, &get(r#"{"id":"1"}"#), Code::InvalidArguments);
-    stage.site.database.execute("UPDATE notes SET body = hex(zeroblob(600)) WHERE id = 1");
+    let long = "x".repeat(1200);
+    stage.site.database.execute(&format!("UPDATE notes SET body = '{long}' WHERE id = 1"));
     let _large = stage.refused(Alice, &get(r#"{"id":1}"#), Code::ResultTooLarge);
     stage.receipts(0);
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use counterfoil_core::{Issuer, Principal, Scope, Subject, Workspace};
 
+use super::jwt::{Jwt, issuers};
 use super::names::Names;
 use super::reader::{Node, Table, every, list, parsed, text};
-use super::{Spanned, Sql, bounds, maybe, unsupported};
+use super::{Spanned, Sql, bounds, maybe};
+use crate::auth::TokenHash;
 use crate::diagnostics::{Diagnostic, Report};
+use crate::http::Metadata;
 
 /// `[auth]`
 #[derive(Clone, Debug, Default)]
@@ -16,6 +19,12 @@ pub struct Auth {
     pub membership: Option<Sql>,
     /// `[[auth.token]]`
     pub tokens: Vec<Token>,
+    /// `[[auth.jwt]]`
+    pub jwt: Vec<Jwt>,
+    /// The address by which clients know this server, as an OAuth resource.
+    pub resource: Option<Spanned<String>>,
+    /// The scopes that a client without a token is told to ask for.
+    pub first_scopes: Vec<Spanned<Scope>>,
     /// `[auth.stdio]`
     pub stdio: Option<Credentials>,
 }
@@ -24,7 +33,7 @@ pub struct Auth {
 #[derive(Clone, Debug)]
 pub struct Token {
     /// SHA-256 of the token.
-    pub sha256: Spanned<[u8; 32]>,
+    pub sha256: Spanned<TokenHash>,
     /// Who calls with it.
     pub credentials: Credentials,
 }
@@ -74,11 +83,28 @@ pub(super) fn auth(report: &mut Report, mut table: Table<'_>) -> Option<Auth> {
         table.finish(report);
         credentials
     });
-    table.refuse(report, "jwt", |node| {
-        unsupported(node, "`[[auth.jwt]]`", "use `[[auth.token]]`, which needs no identity provider")
-    });
+    let jwt = table.optional("jwt");
+    let jwt = maybe(report, jwt, issuers);
+    let resource = table.optional("resource");
+    let resource = maybe(report, resource, |report, node| parsed(report, node, self::resource));
+    let first_scopes = table.optional("first_scopes");
+    let first_scopes = maybe(report, first_scopes, scopes);
     table.finish(report);
-    Some(Auth { membership: membership?, tokens: tokens?.unwrap_or_default(), stdio: stdio? })
+    Some(Auth {
+        membership: membership?,
+        tokens: tokens?.unwrap_or_default(),
+        jwt: jwt?.unwrap_or_default(),
+        resource: resource?,
+        first_scopes: first_scopes?.unwrap_or_default(),
+        stdio: stdio?,
+    })
+}
+
+fn resource(text: &str) -> Result<String, Diagnostic> {
+    match Metadata::new(text, Vec::new(), Vec::new(), Vec::new()) {
+        Ok(_fine) => Ok(text.to_owned()),
+        Err(wrong) => Err(Diagnostic::error(wrong.to_string())),
+    }
 }
 
 fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Token> {
@@ -86,7 +112,7 @@ fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Toke
     let sha256 = table.required("sha256", "`counterfoil token new` makes a token and prints its hash");
     let sha256 = sha256.and_then(|node| parsed(report, &node, hash));
     if let Some(sha256) = &sha256 {
-        let digits: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: String = sha256.0.iter().map(|byte| format!("{byte:02x}")).collect();
         names.add(report, &digits, &sha256.span, || "the same token is given twice".to_owned());
     }
     let credentials = credentials(report, &mut table);
@@ -94,7 +120,7 @@ fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Toke
     Some(Token { sha256: sha256?, credentials: credentials? })
 }
 
-fn hash(text: &str) -> Result<[u8; 32], Diagnostic> {
+fn hash(text: &str) -> Result<TokenHash, Diagnostic> {
     let wrong = || {
         Diagnostic::error("`sha256` must be 64 hexadecimal digits")
             .help("write the hash of the token, never the token: `counterfoil token new` prints both")
@@ -102,7 +128,7 @@ fn hash(text: &str) -> Result<[u8; 32], Diagnostic> {
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
     let bytes = digits.ok_or_else(wrong)?;
     let bytes: Vec<u8> = bytes.chunks(2).filter_map(byte).collect();
-    if text.len() == 64 { bytes.try_into().map_err(|_| wrong()) } else { Err(wrong()) }
+    if text.len() == 64 { bytes.try_into().map(TokenHash).map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
 fn byte(digits: &[u32]) -> Option<u8> {
@@ -131,7 +157,9 @@ fn scopes(report: &mut Report, node: &Node<'_>) -> Option<Vec<Spanned<Scope>>> {
         return None;
     }
     if list(report, node)?.is_empty() {
-        report.push(node.fault("`scopes` is empty", "").help("without a scope no tool can be called"));
+        report.push(
+            node.fault(format!("{} is empty", node.said()), "").help("without a scope no tool can be called"),
+        );
         return None;
     }
     every(report, node, |report, item| parsed(report, item, scope))

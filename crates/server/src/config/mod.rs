@@ -6,15 +6,17 @@
 
 mod auth;
 pub mod bounds;
+mod database;
 mod fragment;
+mod jwt;
 mod names;
 mod reader;
+mod server;
 mod spanned;
 mod tool;
 mod units;
 mod windows;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +24,10 @@ use counterfoil_core::{IdForm, Windows, limits};
 use toml::de::DeTable;
 
 pub use auth::{Auth, Credentials, Token};
+pub use database::{Address, Database, DatabaseUrl, Numeric, Password, Postgres, Setting};
 pub use fragment::{Bounds, Fragment, Input, Literal, Member, Shape};
+pub use jwt::{Jwks, Jwt};
+pub use server::{Rates, Server, Tls};
 pub use spanned::Spanned;
 pub use tool::{
     Kind, OutputType, Read, ReadReturns, Retired, Sql, Statement, Tool, Version, Write, WriteReturns,
@@ -32,7 +37,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, parsed, size, text};
+use reader::{Node, Table, boolean, choice, count, duration, size};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -53,22 +58,6 @@ pub struct Config {
     pub tools: Vec<Tool>,
 }
 
-/// `[database]`
-#[derive(Clone, Debug)]
-pub struct Database {
-    /// Where the data is.
-    pub url: Spanned<DatabaseUrl>,
-    /// SQL to run once when the database file does not exist yet; relative to the config file.
-    pub schema: Option<Spanned<PathBuf>>,
-}
-
-/// Which database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseUrl {
-    /// `sqlite:PATH`; a relative path is relative to the config file.
-    Sqlite(PathBuf),
-}
-
 /// `[receipts]`
 #[derive(Clone, Debug, Default)]
 pub struct Receipts {
@@ -76,6 +65,8 @@ pub struct Receipts {
     pub windows: WrittenWindows,
     /// Which request ids are taken.
     pub request_ids: Option<Spanned<IdForm>>,
+    /// Whether receipts keep the arguments, of tools that do not say so themselves.
+    pub store_intent: Option<Spanned<bool>>,
 }
 
 impl Receipts {
@@ -118,20 +109,6 @@ impl Default for Limits {
     }
 }
 
-/// `[server]`
-#[derive(Clone, Debug, Default)]
-pub struct Server {
-    /// Where to listen; [`bounds::DEFAULT_LISTEN`] unless written.
-    pub listen: Option<Spanned<SocketAddr>>,
-}
-
-impl Server {
-    /// Where to listen unless told otherwise.
-    pub fn listen(&self) -> SocketAddr {
-        self.listen.as_ref().map_or(bounds::DEFAULT_LISTEN, |listen| listen.value)
-    }
-}
-
 impl Config {
     /// How long receipts of `tool` last.
     pub fn windows(&self, tool: &Tool) -> Windows {
@@ -140,6 +117,15 @@ impl Config {
             Kind::Read(_) => shared,
             Kind::Write(write) => write.windows.over(shared),
         }
+    }
+
+    /// Whether receipts of `tool` keep the arguments, and not only their fingerprint.
+    pub fn stores_intent(&self, tool: &Tool) -> bool {
+        let own = match &tool.kind {
+            Kind::Read(_) => None,
+            Kind::Write(write) => write.store_intent.as_ref(),
+        };
+        own.or(self.receipts.store_intent.as_ref()).is_none_or(|store| store.value)
     }
 
     /// Where a path of this file leads: relative paths are relative to the file itself.
@@ -188,10 +174,10 @@ fn syntax(fault: &toml::de::Error, end: usize) -> Diagnostic {
 fn config(report: &mut Report, source: Source, root: &DeTable<'_>) -> Option<Config> {
     let mut file = Table::root(root);
     let database = file.required("database", "add a table `[database]` with `url = \"sqlite:data.db\"`");
-    let database = database.and_then(|node| self::database(report, &node));
+    let database = database.and_then(|node| database::database(report, &node));
     let receipts = section(report, &mut file, "receipts", self::receipts);
     let limits = section(report, &mut file, "limits", self::limits);
-    let server = section(report, &mut file, "server", self::server);
+    let server = section(report, &mut file, "server", server::server);
     let auth = section(report, &mut file, "auth", auth::auth);
     let tools = file.required("tools", "a server needs at least one tool: add a table `[tools.NAME]`");
     let tools = tools.and_then(|node| tool::tools(report, &node, receipts.as_ref()));
@@ -231,60 +217,15 @@ fn maybe<'t, T>(
     }
 }
 
-/// The answer to what a later version will serve and this one does not.
-fn unsupported(node: &Node<'_>, what: &str, instead: &str) -> Diagnostic {
-    Diagnostic::error(format!("{what} is not supported by this version"))
-        .at(node.key.clone(), "")
-        .help(instead)
-}
-
-fn database(report: &mut Report, node: &Node<'_>) -> Option<Database> {
-    let mut table = Table::open(report, node, "`[database]`")?;
-    let url = table.required("url", "add `url = \"sqlite:data.db\"`");
-    let url = url.and_then(|node| parsed(report, &node, database_url));
-    let schema = table.optional("schema");
-    let schema = maybe(report, schema, |report, node| {
-        text(report, node).map(|text| Spanned::new(PathBuf::from(&text.value), text.span))
-    });
-    table.refuse(report, "session", |node| {
-        unsupported(node, "`session`", "it serves PostgreSQL's row-level security; remove it")
-    });
-    table.finish(report);
-    Some(Database { url: url?, schema: schema? })
-}
-
-const URL_HELP: &str = "write `url = \"sqlite:data.db\"`; a relative path is relative to this file";
-
-fn database_url(url: &str) -> Result<DatabaseUrl, Diagnostic> {
-    let wrong = |message: &str| Err(Diagnostic::error(message).help(URL_HELP));
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => {
-            Err(Diagnostic::error("PostgreSQL is not supported by this version")
-                .help("use SQLite: `url = \"sqlite:data.db\"`"))
-        }
-        Some(("sqlite", path)) => match path {
-            "" => wrong("the database has no path"),
-            ":memory:" | "memory:" => wrong("a database in memory would forget its receipts"),
-            path if path.starts_with("//") => wrong("the path follows `sqlite:` without slashes of its own"),
-            path if path.contains(['?', '#']) || path.starts_with("file:") => {
-                wrong("a database takes a plain path, without parameters")
-            }
-            path => Ok(DatabaseUrl::Sqlite(PathBuf::from(path))),
-        },
-        Some(_) | None => wrong("this names no database that can be used"),
-    }
-}
-
 fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
     let windows = WrittenWindows::read(report, &mut table, Some(&WrittenWindows::default()));
     let request_ids = table.optional("request_ids");
     let forms = [("any", IdForm::Any), ("uuid", IdForm::Uuid)];
     let request_ids = maybe(report, request_ids, |report, node| choice(report, node, &forms));
-    table.refuse(report, "store_intent", |node| {
-        unsupported(node, "`store_intent`", "intents are always stored; remove it")
-    });
+    let store_intent = table.optional("store_intent");
+    let store_intent = maybe(report, store_intent, boolean);
     table.finish(report);
-    Some(Receipts { windows: windows?, request_ids: request_ids? })
+    Some(Receipts { windows: windows?, request_ids: request_ids?, store_intent: store_intent? })
 }
 
 fn limits(report: &mut Report, mut table: Table<'_>) -> Option<Limits> {
@@ -341,18 +282,4 @@ fn time_limit(
     let node = table.optional(name);
     let time = maybe(report, node, |report, node| duration(report, node, bounds::PATIENCE))?;
     Some(time.map_or(default, |time| time.value))
-}
-
-fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server> {
-    let listen = table.optional("listen");
-    let listen = maybe(report, listen, |report, node| {
-        parsed(report, node, |text| {
-            text.parse().map_err(|_| {
-                Diagnostic::error("`listen` must be an address and a port")
-                    .help(format!("for this machine alone, write `listen = \"{}\"`", bounds::DEFAULT_LISTEN))
-            })
-        })
-    });
-    table.finish(report);
-    Some(Server { listen: listen? })
 }

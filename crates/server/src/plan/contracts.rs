@@ -89,6 +89,7 @@ impl Planner<'_> {
         if issuers(self.config).len() > 1 && !checked.binds(&Bind::Issuer) {
             self.must_bind_issuer(sql, &checked.scanned, "membership");
         }
+        self.doubt_index(Some(sql), Some(&checked));
         Some(checked.statement)
     }
 }

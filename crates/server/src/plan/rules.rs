@@ -9,11 +9,11 @@ use counterfoil_core::{IdForm, Issuer};
 use regex::Regex;
 
 use super::probe::Change;
-use super::sql::{Parameter, Scanned, scan};
+use super::sql::{Language, Parameter, Scanned, scan};
 use super::statement::Checked;
 use super::tool::Parts;
 use super::{Bind, Planner};
-use crate::config::{self, Sql, WriteReturns, nearest};
+use crate::config::{self, Member, Sql, WriteReturns, nearest};
 use crate::diagnostics::{Diagnostic, Span};
 
 const A_NEW: &str = r"\b(?:new|fresh|unique|different|random|own)\b";
@@ -50,6 +50,7 @@ impl Planner<'_> {
         if let Some(query) = query {
             self.outputs_exist(tool, &[query]);
         }
+        self.doubt_index(tool.access.as_ref(), access);
         self.doubt_description(tool);
     }
 
@@ -164,7 +165,8 @@ impl Planner<'_> {
 
     /// What a statement names, it uses, whether or not it prepares: a fault elsewhere makes no input superfluous.
     fn inputs_are_used(&mut self, tool: &config::Tool, statements: &[Option<&Sql>]) {
-        let scanned: Result<Vec<Scanned>, _> = statements.iter().flatten().map(|sql| scan(sql)).collect();
+        let scanned: Result<Vec<Scanned>, _> =
+            statements.iter().flatten().map(|sql| scan(self.language(), sql)).collect();
         let Ok(scanned) = scanned else { return };
         let bound: Vec<&str> = scanned.iter().flat_map(Scanned::names).collect();
         let inputs = || tool.input.members.iter().map(|member| &member.name);
@@ -201,14 +203,14 @@ impl Planner<'_> {
         name: &str,
         sql: &Sql,
         retired: &config::Retired,
-        arguments: &[String],
+        arguments: &[Member],
     ) -> bool {
         // A text that cannot be read has been reported as the tool's.
-        let Ok(scanned) = scan(sql) else { return false };
+        let Ok(scanned) = scan(self.language(), sql) else { return false };
         let missing = scanned.parameters.iter().find_map(|(parameter, part)| match parameter {
             Parameter::Plain(name) => {
-                let known =
-                    arguments.contains(name) || counterfoil_core::wire::RESERVED.contains(&name.as_str());
+                let known = arguments.iter().any(|argument| argument.name.value == *name)
+                    || counterfoil_core::wire::RESERVED.contains(&name.as_str());
                 (!known).then_some((name, part))
             }
             Parameter::Dotted(..) => None,
@@ -229,9 +231,10 @@ impl Planner<'_> {
     /// `[auth]`: somebody must be able to call, and issuers must be told apart.
     pub(super) fn callers(&mut self) {
         let auth = &self.config.auth;
-        if auth.tokens.is_empty() && auth.stdio.is_none() {
-            let fault =
-                Diagnostic::error("nobody can call: there is no `[[auth.token]]` and no `[auth.stdio]`");
+        if auth.tokens.is_empty() && auth.jwt.is_empty() && auth.stdio.is_none() {
+            let fault = Diagnostic::error(
+                "nobody can call: there is no `[[auth.token]]`, no `[[auth.jwt]]` and no `[auth.stdio]`",
+            );
             self.report
                 .push(fault.help("`counterfoil token new` makes a token and prints what to write here"));
         }
@@ -239,14 +242,14 @@ impl Planner<'_> {
 
     /// Without TLS of our own, only this machine may reach the server.
     pub(super) fn listens(&mut self) {
-        let Some(listen) = self.config.server.listen.as_ref().filter(|listen| !listen.ip().is_loopback())
-        else {
-            return;
-        };
-        let fault = Diagnostic::error("this address can be reached from other machines, and there is no TLS");
-        let help =
-            format!("write `listen = \"127.0.0.1:{}\"`, behind a proxy that speaks TLS", listen.port());
-        self.report.push(fault.at(listen.span.clone(), "").help(help));
+        let server = &self.config.server;
+        let open = server.listen.as_ref().filter(|listen| !listen.ip().is_loopback());
+        let Some(listen) = open.filter(|_| server.tls.is_none() && !server.behind_proxy) else { return };
+        let doubt = Diagnostic::warning(
+            "`serve` may refuse: other machines can reach this address, and there is no TLS",
+        );
+        let help = "add `tls = { cert = \"cert.pem\", key = \"key.pem\" }`, or `behind_proxy = true` if a proxy in front speaks TLS";
+        self.report.push(doubt.at(listen.span.clone(), "").help(help));
     }
 
     /// A scope that no tool asks for lets its holder do nothing: most often it is misspelt.
@@ -254,7 +257,7 @@ impl Planner<'_> {
         let asked: BTreeSet<&str> = self.config.tools.iter().map(|tool| tool.scope.as_str()).collect();
         let auth = &self.config.auth;
         let credentials = auth.tokens.iter().map(|token| &token.credentials).chain(&auth.stdio);
-        let held = credentials.flat_map(|credentials| &credentials.scopes);
+        let held = credentials.flat_map(|credentials| &credentials.scopes).chain(&auth.first_scopes);
         for scope in held.filter(|scope| !asked.contains(scope.as_str())) {
             let near = |name: &str| strsim::jaro_winkler(name, scope.as_str());
             let nearest = asked.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
@@ -275,6 +278,8 @@ impl Planner<'_> {
         self.doubt_replay(tool, write, parts);
         self.doubt_identity(write, parts);
         self.doubt_order(write, parts);
+        self.doubt_index(tool.access.as_ref(), parts.access.as_ref());
+        self.doubt_index(write.replay_access.as_ref(), parts.replay_access.as_ref());
     }
 
     /// What is doubtful about a table is said once, with every place it concerns.
@@ -353,6 +358,17 @@ impl Planner<'_> {
         }
     }
 
+    /// The rule is asked on every call: without an index, every call reads the whole table.
+    pub(super) fn doubt_index(&mut self, sql: Option<&Sql>, rule: Option<&Checked>) {
+        let (Some(sql), Some(rule)) = (sql, rule) else { return };
+        for table in &rule.facts.unindexed {
+            let span = self.table_span(sql, rule, table);
+            let message = format!("every call may read all of `{table}`: the rule finds no index");
+            let help = format!("CREATE INDEX ON {table} (…), of the columns that the rule compares");
+            self.doubt(span, message, &help);
+        }
+    }
+
     fn doubt_order(&mut self, write: &config::Write, parts: &Parts) {
         let Some(probe) = self.probe else { return };
         let column = &write.version.column;
@@ -363,10 +379,16 @@ impl Planner<'_> {
                 let span = self.table_span(&written.sql, step, table);
                 let message =
                     format!("`{table}.{column}` may go back: nothing in the database refuses a smaller one");
-                let help = format!(
-                    "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
+                let help = match step.scanned.language {
+                    Language::Postgres => format!(
+                        "a trigger BEFORE UPDATE ON {table} that says IF NEW.{column} <= OLD.{column} THEN RAISE EXCEPTION \
+                         '{column} must rise'; END IF"
+                    ),
+                    Language::Sqlite => format!(
+                        "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
                      BEGIN SELECT RAISE(ABORT, '{column} must rise'); END"
-                );
+                    ),
+                };
                 self.doubt(span, message, &help);
             }
         }
@@ -410,7 +432,8 @@ pub(super) fn shared(tool: &config::Tool) -> bool {
 pub(super) fn issuers(config: &config::Config) -> BTreeSet<Option<Issuer>> {
     let tokens = config.auth.tokens.iter().map(|token| &token.credentials);
     let all = tokens.chain(&config.auth.stdio);
-    all.map(|credentials| credentials.principal().map(|principal| principal.issuer)).collect()
+    let written = all.map(|credentials| credentials.principal().map(|principal| principal.issuer));
+    written.chain(config.auth.jwt.iter().map(|jwt| Some(jwt.issuer.value.clone()))).collect()
 }
 
 #[cfg(test)]

@@ -3,12 +3,20 @@
 //! `sqlparser`'s tokenizer finds parameters where they truly are (not in strings, comments or quoted names); the
 //! database's own prepare has the last word on everything else.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use sqlparser::dialect::SQLiteDialect;
+use sqlparser::dialect::{Dialect, PostgreSqlDialect, SQLiteDialect};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::diagnostics::Diagnostic;
+
+/// Whose SQL it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    Sqlite,
+    Postgres,
+}
 
 /// A parameter of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,10 +31,14 @@ pub(super) enum Parameter {
 #[derive(Debug)]
 pub(super) struct Scanned {
     /// What SQLite prepares: as written, but for `:statement.column`, which becomes `:statement$column`, so that
-    /// every place in it is the place in the file.
+    /// every place in it is the place in the file. For PostgreSQL as written.
     pub sql: String,
+    /// Whose SQL it is.
+    pub language: Language,
     /// Every parameter, each once, and where it first stands.
     pub parameters: Vec<(Parameter, Range<usize>)>,
+    /// Every place of every parameter, in order.
+    occurrences: Vec<(Parameter, Range<usize>)>,
     /// Where each token stands, white space and comments left out.
     tokens: Vec<Range<usize>>,
 }
@@ -94,27 +106,127 @@ impl Scanned {
     }
 }
 
+/// A statement with its parameters numbered, as PostgreSQL wants them.
+#[derive(Debug, Clone)]
+pub(super) struct Numbered {
+    pub sql: String,
+    /// What `$1`, `$2` … are.
+    pub parameters: Vec<Parameter>,
+    /// Where each `$n` stands, and which of them it is, from 0.
+    pub slots: Vec<(Range<usize>, usize)>,
+    /// Where pieces of it begin, here and as written.
+    places: Vec<(usize, usize)>,
+}
+
+impl Numbered {
+    /// Where byte `at` stands as written.
+    pub(super) fn written(&self, at: usize) -> usize {
+        let piece = self.places.iter().rev().find(|(here, _)| *here <= at);
+        piece.map_or(0, |(here, written)| written + (at - here))
+    }
+}
+
+impl Scanned {
+    /// Numbers the parameters: each its own number, or, `apart`, each place of each. `cast` says what type one has
+    /// that the database could not know.
+    pub(super) fn numbered(&self, apart: bool, cast: &dyn Fn(&Parameter) -> Option<String>) -> Numbered {
+        let mut numbered =
+            Numbered { sql: String::new(), parameters: Vec::new(), slots: Vec::new(), places: vec![(0, 0)] };
+        let mut from = 0;
+        for (parameter, place) in &self.occurrences {
+            numbered.sql.push_str(&self.sql[from..place.start]);
+            numbered.places.push((numbered.sql.len(), place.start));
+            let known = numbered.parameters.iter().position(|known| known == parameter);
+            let number = known.filter(|_| !apart).unwrap_or_else(|| {
+                numbered.parameters.push(parameter.clone());
+                numbered.parameters.len() - 1
+            });
+            let kind = cast(parameter).map(|kind| format!("::{kind}")).unwrap_or_default();
+            // White space in front: `:a` may follow a word that `$1` would not end.
+            let start = numbered.sql.len() + 1;
+            numbered.sql.push_str(&format!(" ${}{kind} ", number + 1));
+            numbered.slots.push((start..numbered.sql.len() - kind.len() - 1, number));
+            numbered.places.push((numbered.sql.len(), place.end));
+            from = place.end;
+        }
+        let end = self.whole().end.max(from);
+        let rest = self.sql[from..end].trim_end_matches([';', ' ', '\n', '\t', '\r']);
+        numbered.sql.push_str(rest);
+        numbered
+    }
+
+    /// Every token as written.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().map(|token| &self.sql[token.clone()])
+    }
+
+    /// Does `*` stand for columns somewhere?
+    pub(super) fn star(&self) -> bool {
+        let words: Vec<String> = self.tokens().map(str::to_ascii_uppercase).collect();
+        let before = ["RETURNING", "SELECT", "ALL", "DISTINCT", ",", "."];
+        words.windows(2).any(|pair| pair[1] == "*" && before.contains(&pair[0].as_str()))
+    }
+
+    /// Where the `at`-th token stands.
+    pub(super) fn place(&self, at: usize) -> Range<usize> {
+        self.tokens.get(at).cloned().unwrap_or(self.whole())
+    }
+}
+
 /// Scans `sql`, or says what keeps it from being one statement, and where in it.
-pub(super) fn scan(sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
+pub(super) fn scan(language: Language, sql: &str) -> Result<Scanned, (Diagnostic, Range<usize>)> {
     if let Some(at) = sql.find('\0') {
         // SQLite would take the statement to end here, whatever stands behind.
         return Err((Diagnostic::error("a statement holds no NUL"), at..at + 1));
     }
-    let tokens = Tokenizer::new(&SQLiteDialect {}, sql).with_unescape(false).tokenize_with_location();
+    let dialect: &dyn Dialect = match language {
+        Language::Sqlite => &SQLiteDialect {},
+        Language::Postgres => &PostgreSqlDialect {},
+    };
+    let tokens = Tokenizer::new(dialect, sql).with_unescape(false).tokenize_with_location();
     let tokens = tokens.map_err(|error| {
         let at = offset(sql, error.location);
         (Diagnostic::error(format!("this is not SQL: {}", error.message)), at..at)
     })?;
     let tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|token| !matches!(token.token, Token::EOF)).collect();
-    one_statement(sql, &tokens)?;
+    one_statement(language, sql, &tokens)?;
     let solid = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let places = solid.map(|token| span(sql, token)).collect();
-    let mut scanned = Scanned { sql: sql.to_owned(), parameters: Vec::new(), tokens: places };
-    for at in 0..tokens.len() {
+    let mut scanned = Scanned {
+        sql: sql.to_owned(),
+        language,
+        parameters: Vec::new(),
+        occurrences: Vec::new(),
+        tokens: places,
+    };
+    let slices = slices(&tokens);
+    for at in (0..tokens.len()).filter(|at| !slices.contains(at)) {
         parameter(sql, &tokens[at..], &mut scanned)?;
     }
     Ok(scanned)
+}
+
+/// The colons of array slices, `[1:n]`: inside brackets, behind a value.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds of token end a value")]
+fn slices(tokens: &[TokenWithSpan]) -> BTreeSet<usize> {
+    let (mut depth, mut value, mut found) = (0_usize, false, BTreeSet::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.token {
+            Token::LBracket => depth += 1,
+            Token::RBracket => depth = depth.saturating_sub(1),
+            Token::Colon if depth > 0 && value => {
+                found.insert(at);
+            }
+            _ => {}
+        }
+        value = match &token.token {
+            Token::Whitespace(_) => value,
+            Token::Word(_) | Token::Number(..) | Token::RParen | Token::RBracket => true,
+            _ => false,
+        };
+    }
+    found
 }
 
 type Scan<T> = Result<T, (Diagnostic, Range<usize>)>;
@@ -136,10 +248,13 @@ fn offset(sql: &str, at: Location) -> usize {
 const ALLOWED: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
 
 /// What to do instead of a statement that begins with `word`.
-fn instead(word: &str) -> &'static str {
+fn instead(language: Language, word: &str) -> &'static str {
     match word {
         "BEGIN" | "COMMIT" | "END" | "ROLLBACK" | "SAVEPOINT" | "RELEASE" => {
             "every call has a transaction already: a list of statements commits as one, or not at all"
+        }
+        "CREATE" | "DROP" | "ALTER" if language == Language::Postgres => {
+            "tables are made by migrations of the application's own"
         }
         "CREATE" | "DROP" | "ALTER" => "tables are made by `[database] schema`, or by migrations of your own",
         "REPLACE" => "write `INSERT … ON CONFLICT (…) DO UPDATE …`",
@@ -147,7 +262,7 @@ fn instead(word: &str) -> &'static str {
     }
 }
 
-fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
+fn one_statement(language: Language, sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let mut meaningful = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let Some(first) = meaningful.next() else {
         return Err((Diagnostic::error("there is no statement here"), 0..sql.len()));
@@ -155,7 +270,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
     let word = sql[span(sql, first)].to_uppercase();
     if !ALLOWED.contains(&word.as_str()) {
         let fault = Diagnostic::error("a statement is one SELECT, INSERT, UPDATE or DELETE");
-        return Err((fault.help(instead(&word)), span(sql, first)));
+        return Err((fault.help(instead(language, &word)), span(sql, first)));
     }
     let semicolon = meaningful.by_ref().find(|token| matches!(token.token, Token::SemiColon));
     match (semicolon, meaningful.next()) {
@@ -173,6 +288,7 @@ fn one_statement(sql: &str, tokens: &[TokenWithSpan]) -> Scan<()> {
 fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()> {
     let Some(first) = tokens.first() else { return Ok(()) };
     match &first.token {
+        Token::AtSign if into.language == Language::Postgres => Ok(()),
         Token::Placeholder(_) | Token::AtSign => {
             let fault = Diagnostic::error("a parameter is written `:name`");
             Err((fault.help("numbered and unnamed parameters are not used"), span(sql, first)))
@@ -185,12 +301,15 @@ fn parameter(sql: &str, tokens: &[TokenWithSpan], into: &mut Scanned) -> Scan<()
                 tokens.get(2).filter(|token| token.token == Token::Period && span(sql, token).start == end);
             let found = match dot.and_then(|_| word_at(sql, tokens.get(3), end + 1)) {
                 Some(column) => {
-                    into.sql.replace_range(end..=end, "$");
+                    if into.language == Language::Sqlite {
+                        into.sql.replace_range(end..=end, "$");
+                    }
                     let whole = start..end + 1 + column.len();
                     (Parameter::Dotted(name.to_owned(), column.to_owned()), whole)
                 }
                 None => (Parameter::Plain(name.to_owned()), start..end),
             };
+            into.occurrences.push(found.clone());
             if !into.parameters.iter().any(|(parameter, _)| *parameter == found.0) {
                 into.parameters.push(found);
             }
@@ -222,8 +341,8 @@ impl Parameter {
 mod tests {
     use super::*;
 
-    fn check(sql: &str, expected: Result<&[&str], &str>) {
-        let got = match scan(sql) {
+    fn check(language: Language, sql: &str, expected: Result<&[&str], &str>) {
+        let got = match scan(language, sql) {
             Ok(scanned) => Ok(scanned.parameters.iter().map(|(p, _)| p.bound_name()).collect::<Vec<_>>()),
             Err((diagnostic, _)) => Err(diagnostic.message().to_owned()),
         };
@@ -260,7 +379,47 @@ mod tests {
             ("SELECT @a", Err("a parameter is written `:name`")),
         ];
         for (sql, expected) in cases {
-            check(sql, *expected);
+            check(Language::Sqlite, sql, *expected);
+        }
+    }
+
+    #[test]
+    fn parameters_of_postgresql() {
+        let cases: &[(&str, Result<&[&str], &str>)] = &[
+            (
+                "SELECT ':a', \":b\", $$:c$$, $t$ :d $t$, E'\\':e', U&':f' -- :g\n/* /* :h */ :i */ , :j",
+                Ok(&[":j"]),
+            ),
+            ("SELECT :a::text, x::int, :b :: date, 'a'::text", Ok(&[":a", ":b"])),
+            ("SELECT tags[1:2], tags[1:n], tags[:a], tags[f(1):2] FROM t", Ok(&[":a"])),
+            ("SELECT tags[1: :n], tags[:a : :b] FROM t", Ok(&[":n", ":a", ":b"])),
+            ("SELECT a @> b, @ c, d ? 'e', f ->> 'g', ARRAY[:h, :i] FROM t", Ok(&[":h", ":i"])),
+            ("SELECT :job.id, :job.name FROM t", Ok(&[":job$id", ":job$name"])),
+            ("SELECT $1", Err("a parameter is written `:name`")),
+            ("COPY t TO STDOUT", Err("a statement is one SELECT, INSERT, UPDATE or DELETE")),
+            ("SELECT 1; SELECT 2", Err("there is a second statement after `;`")),
+        ];
+        for (sql, expected) in cases {
+            check(Language::Postgres, sql, *expected);
+        }
+    }
+
+    #[test]
+    fn parameters_are_numbered() {
+        let cases = [
+            (false, "SELECT :a, :b::text, :a;", "SELECT  $1 ,  $2 ::text,  $1"),
+            (true, "SELECT :a, ':b', :a -- :c", "SELECT  $1 , ':b',  $2"),
+            (false, "SELECT :now - $$:x$$ ; ", "SELECT  $1::timestamptz  - $$:x$$"),
+        ];
+        for (apart, written, expected) in cases {
+            let scanned = scan(Language::Postgres, written).unwrap_or_else(|(fault, _)| panic!("{fault:?}"));
+            let cast = |parameter: &Parameter| {
+                (*parameter == Parameter::Plain("now".into())).then(|| "timestamptz".to_owned())
+            };
+            let numbered = scanned.numbered(apart, &cast);
+            assert_eq!(numbered.sql.trim_end(), expected);
+            let last = numbered.sql.trim_end().len() - 1;
+            assert_eq!(scanned.sql.as_bytes()[numbered.written(last)], numbered.sql.as_bytes()[last]);
         }
     }
 }

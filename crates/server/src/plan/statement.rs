@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::wire;
 
 use super::probe::{Change, ColumnFact, Facts};
 use super::sql::{Parameter, Scanned, scan};
 use super::{Bind, Column, Planner, Statement};
-use crate::config::{OutputType, Spanned, Sql, nearest};
+use crate::config::{Member, Numeric, OutputType, Spanned, Sql, nearest};
 use crate::diagnostics::Diagnostic;
+use crate::kind::{self, Kind};
 
 /// What a statement may bind and do, by where it stands.
 #[derive(Clone, Copy)]
@@ -16,7 +18,7 @@ pub(super) struct Place<'a> {
     /// Its key in the file.
     pub name: &'static str,
     /// Arguments it may bind; `None` where there are none by nature.
-    pub arguments: Option<&'a [String]>,
+    pub arguments: Option<&'a [Member]>,
     /// `:request_id` may be bound.
     pub request_id: bool,
     /// It must not change anything.
@@ -36,6 +38,8 @@ pub(super) enum MustBind {
     Workspace,
     /// `:workspace`, unless it only inserts.
     WorkspaceUnlessInsert,
+    /// `:workspace`, if it inserts: what it updates or deletes is held by the access rule's own lock.
+    WorkspaceIfInsert,
     /// `:workspace` and `:principal`
     Caller,
     /// Nothing: its data is everybody's.
@@ -46,8 +50,9 @@ pub(super) enum MustBind {
 pub(super) struct Earlier {
     pub name: String,
     pub step: usize,
-    /// What it returns; `None` if that is not known because it is at fault itself.
-    pub columns: Option<Vec<String>>,
+    /// What it returns, by name, and as which type of PostgreSQL's; `None` if that is not known because it is at
+    /// fault itself.
+    pub columns: Option<Vec<(String, Option<Type>)>>,
 }
 
 /// A statement that the database has prepared, and what it said of it. Where a fault has been reported, `binds` may
@@ -76,7 +81,7 @@ impl Checked {
 impl Planner<'_> {
     /// Checks one statement; `None` if the database could not be asked of it. The report says all that is wrong.
     pub(super) fn statement(&mut self, sql: &Sql, place: Place<'_>) -> Option<Checked> {
-        let scanned = match scan(sql) {
+        let scanned = match scan(self.language(), sql) {
             Ok(scanned) => scanned,
             Err((diagnostic, part)) => return self.fault(sql, part, diagnostic),
         };
@@ -90,7 +95,7 @@ impl Planner<'_> {
         if place.must_bind == MustBind::Caller {
             self.must_bind(sql, &scanned, &place, "principal");
         }
-        let facts = self.prepare(sql, &scanned)?;
+        let facts = self.prepare(sql, &scanned, &place)?;
         if place.read_only && !facts.read_only {
             let fault = Diagnostic::error(format!("`{}` may only read", place.name));
             return self.fault(sql, changing_word(&scanned), fault.help("write a SELECT here"));
@@ -98,23 +103,34 @@ impl Planner<'_> {
         if place.must_bind == MustBind::WorkspaceUnlessInsert && !only_inserts(&facts) {
             self.must_bind(sql, &scanned, &place, "workspace");
         }
+        if place.must_bind == MustBind::WorkspaceIfInsert && inserts(&facts) {
+            self.must_bind(sql, &scanned, &place, "workspace");
+        }
+        self.parameters_fit(sql, &scanned, &facts, &resolved, &place);
         let binds = self.in_order(sql, &scanned, &facts, &resolved);
         let columns = self.columns(sql, &scanned, &facts.columns, &place);
+        let star = scanned.star();
+        let with = scanned.tokens().next().is_some_and(|first| first.eq_ignore_ascii_case("WITH"));
         Some(Checked {
-            statement: Statement { sql: scanned.sql.as_str().into(), binds, columns },
+            statement: Statement {
+                sql: facts.sql.as_str().into(),
+                unlocked: facts.unlocked.as_deref().map(Into::into),
+                binds,
+                kinds: facts.kinds.clone(),
+                slots: facts.slots.clone(),
+                with,
+                star,
+                columns,
+            },
             facts,
             scanned,
         })
     }
 
-    fn prepare(&mut self, sql: &Sql, scanned: &Scanned) -> Option<Facts> {
+    fn prepare(&mut self, sql: &Sql, scanned: &Scanned, place: &Place<'_>) -> Option<Facts> {
         let probe = self.probe?;
-        match probe.prepare(&scanned.sql) {
-            Ok(mut facts) => {
-                let all = scanned.replaces();
-                facts.replaces(|table| all || probe.replaces(table));
-                Some(facts)
-            }
+        match probe.prepare(scanned, &|parameter| cast(parameter, place)) {
+            Ok(facts) => Some(facts),
             Err(unfit) => {
                 let named = || unfit.words.iter().find_map(|word| scanned.word(word));
                 let part = unfit.at.map(|at| scanned.token_at(at)).or_else(named);
@@ -128,6 +144,24 @@ impl Planner<'_> {
         }
     }
 
+    /// A value of each declared JSON type must be one of the type that PostgreSQL gives its place.
+    fn parameters_fit(
+        &mut self,
+        sql: &Sql,
+        scanned: &Scanned,
+        facts: &Facts,
+        resolved: &[(String, Option<Bind>)],
+        place: &Place<'_>,
+    ) {
+        for (name, kind) in facts.parameters.iter().zip(&facts.kinds) {
+            let bind = resolved.iter().find(|(known, _)| known == name).and_then(|(_, bind)| bind.as_ref());
+            let Some(fault) = bind.and_then(|bind| misfit(bind, kind, place)) else { continue };
+            let at = scanned.parameters.iter().find(|(parameter, _)| parameter.bound_name() == *name);
+            let part = at.map_or(scanned.whole(), |(_, part)| part.clone());
+            let _reported: Option<()> = self.fault(sql, part, fault);
+        }
+    }
+
     fn must_bind(&mut self, sql: &Sql, scanned: &Scanned, place: &Place<'_>, name: &str) {
         // A parameter that was probably meant for it has been reported with the right name.
         let misspelt = scanned.names().any(|known| meant(known, place) == Some(name));
@@ -137,12 +171,18 @@ impl Planner<'_> {
         let fault = Diagnostic::error(format!("`{}` does not bind `:{name}`", place.name));
         let fault = fault.help(match place.must_bind {
             MustBind::Caller => "it must find a row for this principal in this workspace, and for no other",
-            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing
+            MustBind::Workspace
+            | MustBind::WorkspaceUnlessInsert
+            | MustBind::WorkspaceIfInsert
+            | MustBind::Nothing
                 if scanned.inserts() =>
             {
                 "store it: every row belongs to the workspace of the call that made it"
             }
-            MustBind::Workspace | MustBind::WorkspaceUnlessInsert | MustBind::Nothing => {
+            MustBind::Workspace
+            | MustBind::WorkspaceUnlessInsert
+            | MustBind::WorkspaceIfInsert
+            | MustBind::Nothing => {
                 "add `AND workspace_id = :workspace`, so that no tenant reaches another's rows"
             }
         });
@@ -154,7 +194,7 @@ impl Planner<'_> {
             MustBind::Workspace if shareable => {
                 fault.note("data that all workspaces share: say `shared = true` on the tool")
             }
-            MustBind::Workspace | MustBind::Caller | MustBind::Nothing => fault,
+            MustBind::Workspace | MustBind::WorkspaceIfInsert | MustBind::Caller | MustBind::Nothing => fault,
         };
         let _reported: Option<()> = self.fault(sql, scanned.whole(), fault);
     }
@@ -215,13 +255,87 @@ impl Planner<'_> {
                     self.fault(sql, part, fault.help("give one of them another name: `… AS other_name`"));
             }
         }
-        facts.iter().map(|fact| column(fact, output)).collect()
+        for fact in facts {
+            if let Some(fault) = unwritable(fact, output) {
+                let part = scanned.result_word(&fact.name).unwrap_or(scanned.whole());
+                let _reported: Option<()> = self.fault(sql, part, fault);
+            }
+        }
+        let numeric = self.config.database.postgres.numeric;
+        facts.iter().map(|fact| column(fact, output, numeric)).collect()
     }
 }
 
 /// Does the statement only insert, and neither update nor delete?
 pub(super) fn only_inserts(facts: &Facts) -> bool {
     facts.changes.iter().all(|(change, _)| *change == Change::Insert)
+}
+
+/// Does the statement insert, among other things?
+fn inserts(facts: &Facts) -> bool {
+    facts.changes.iter().any(|(change, _)| *change == Change::Insert)
+}
+
+/// The type of a parameter that PostgreSQL could not know, or would guess wrong.
+fn cast(parameter: &Parameter, place: &Place<'_>) -> Option<String> {
+    match parameter {
+        Parameter::Plain(name) => (name == "now").then(|| "timestamptz".to_owned()),
+        Parameter::Dotted(statement, column) => {
+            let earlier = place.earlier.iter().find(|earlier| earlier.name == *statement)?;
+            let (_, kind) = earlier.columns.as_ref()?.iter().find(|(name, _)| name == column)?;
+            kind.as_ref().map(kind::spelt)
+        }
+    }
+}
+
+/// Why what is bound is no value of type `kind`.
+fn misfit(bind: &Bind, kind: &Type, place: &Place<'_>) -> Option<Diagnostic> {
+    let said = kind::said(kind);
+    let Some(known) = Kind::of(kind) else {
+        // An earlier statement's value goes as it came.
+        let argument = !matches!(bind, Bind::Earlier { .. });
+        let fault = Diagnostic::error(format!("nothing that can be bound has the type `{said}`"));
+        return argument
+            .then(|| fault.help("bind it as text and let PostgreSQL read it: `(:name::text)::type`"));
+    };
+    match bind {
+        Bind::Earlier { .. } | Bind::Now => None,
+        Bind::Workspace | Bind::Principal | Bind::Issuer | Bind::RequestId => {
+            (!known.takes_text()).then(|| {
+                let fault = Diagnostic::error(format!("this is text, and its place has the type `{said}`"));
+                fault.help("let PostgreSQL read it: `(:workspace::text)::bigint`")
+            })
+        }
+        Bind::Argument(name) => {
+            let member = place.arguments?.iter().find(|member| *member.name.value == **name)?;
+            let shape = member.fragment.shape.type_name();
+            (!known.takes(&member.fragment.shape)).then(|| {
+                let message =
+                    format!("the input `{name}` is declared `{shape}`, and its place has the type `{said}`");
+                let fault = Diagnostic::error(message).at(member.name.span.clone(), "");
+                fault
+                    .help("declare the type that fits, or convert it in the statement: `(:name::text)::type`")
+            })
+        }
+    }
+}
+
+/// Why a result column cannot be written in JSON.
+fn unwritable(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)]) -> Option<Diagnostic> {
+    let kind = fact.kind.as_ref()?;
+    let said = kind::said(kind);
+    let Some(known) = Kind::of(kind) else {
+        let fault =
+            Diagnostic::error(format!("the column `{}` has the type `{said}`, which has no JSON", fact.name));
+        return Some(fault.help(format!("convert it: `{0}::text AS {0}`", fact.name)));
+    };
+    let (_, declared) = output.iter().find(|(name, _)| name.value == fact.name)?;
+    if known.writes(declared.value) {
+        return None;
+    }
+    let message = format!("the column `{}` has the type `{said}`, which cannot be written so", fact.name);
+    let fault = Diagnostic::error(message).at(declared.span.clone(), "");
+    Some(fault.help("remove it from `output`: PostgreSQL tells the type of a column"))
 }
 
 fn changing_word(scanned: &Scanned) -> Range<usize> {
@@ -256,7 +370,7 @@ fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
         }
         _ => {}
     }
-    if place.arguments.unwrap_or_default().iter().any(|argument| argument == name) {
+    if place.arguments.unwrap_or_default().iter().any(|argument| argument.name.value == name) {
         return Ok(Bind::Argument(name.into()));
     }
     let (message, declare) = match place.arguments {
@@ -275,7 +389,12 @@ fn plain(name: &str, place: &Place<'_>) -> Result<Bind, Diagnostic> {
 
 fn meant<'a>(name: &str, place: &Place<'a>) -> Option<&'a str> {
     let context = wire::RESERVED.iter().filter(|name| place.request_id || **name != "request_id");
-    let known = place.arguments.unwrap_or_default().iter().map(String::as_str).chain(context.copied());
+    let known = place
+        .arguments
+        .unwrap_or_default()
+        .iter()
+        .map(|argument| argument.name.as_str())
+        .chain(context.copied());
     let synonym = || MEANT.iter().find(|(_, words)| words.contains(&name)).map(|(meant, _)| *meant);
     nearest(name, &known.collect::<Vec<_>>()).or_else(synonym)
 }
@@ -298,7 +417,7 @@ fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bi
         return Err(fault.help(help));
     };
     let Some(columns) = &found.columns else { return Ok(None) };
-    match columns.iter().position(|known| known == column) {
+    match columns.iter().position(|(known, _)| known == column) {
         Some(column) => Ok(Some(Bind::Earlier { step: found.step, column })),
         None => {
             let fault = Diagnostic::error(format!("statement `{statement}` returns no column `{column}`"));
@@ -307,8 +426,14 @@ fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bi
     }
 }
 
-fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)]) -> Column {
+fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)], numeric: Numeric) -> Column {
     let output = output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
+    if let (Some(kind), Some(of)) = (fact.kind.as_ref().and_then(Kind::of), &fact.kind) {
+        let as_number = kind == Kind::Numeric && numeric == Numeric::Number;
+        let output = output.or(as_number.then_some(OutputType::Number));
+        let json = kind.sql(of, output).map(Into::into);
+        return Column { name: fact.name.as_str().into(), output, certain: kind.json(output), json };
+    }
     let certain = match (output, fact.strict_type.as_deref()) {
         (Some(OutputType::Boolean), _) => Some("boolean"),
         (Some(OutputType::Integer), _) | (None, Some("INTEGER" | "INT")) => Some("integer"),
@@ -316,5 +441,5 @@ fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)]) 
         (Some(OutputType::String | OutputType::Bytes), _) | (None, Some("TEXT" | "BLOB")) => Some("string"),
         (Some(OutputType::Json), _) | (None, Some(_) | None) => None,
     };
-    Column { name: fact.name.as_str().into(), output, certain }
+    Column { name: fact.name.as_str().into(), output, certain, json: None }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use counterfoil_core::{Contract, Revision, Schema};
 
 use super::contracts::schema;
-use super::probe::Change;
+use super::probe::{Change, locks};
 use super::rules::shared;
+use super::sql::{Language, scan};
 use super::statement::{Checked, Earlier, MustBind, Place};
 use super::{Kind, Planner, Read, Retired, Step, Tool, Version, Write};
-use crate::config::{self, Input, Sql, WriteReturns};
+use crate::config::{self, Member, Sql, WriteReturns};
 
 /// The checked statements of a write and what they say together. `None` is what is not written, or at fault.
 pub(super) struct Parts {
@@ -40,12 +41,8 @@ impl Parts {
     }
 }
 
-pub(super) fn names(input: &Input) -> Vec<String> {
-    input.members.iter().map(|member| member.name.value.clone()).collect()
-}
-
 /// A statement that is only asked whether it finds a row.
-fn rule<'a>(name: &'static str, arguments: &'a [String], request_id: bool) -> Place<'a> {
+fn rule<'a>(name: &'static str, arguments: &'a [Member], request_id: bool) -> Place<'a> {
     Place {
         name,
         arguments: Some(arguments),
@@ -76,11 +73,11 @@ impl Planner<'_> {
     }
 
     fn read(&mut self, tool: &config::Tool, read: &config::Read) -> Option<(Option<Checked>, Kind)> {
-        let arguments = names(&tool.input);
+        let arguments = &tool.input.members;
         let must_bind = if shared(tool) { MustBind::Nothing } else { MustBind::Workspace };
-        let place = Place { must_bind, output: Some(&tool.output), ..rule("read", &arguments, false) };
+        let place = Place { must_bind, output: Some(&tool.output), ..rule("read", arguments, false) };
         let query = self.statement(&read.sql, place);
-        let access = self.asked(tool.access.as_ref(), rule("access", &arguments, false));
+        let access = self.asked(tool.access.as_ref(), rule("access", arguments, false));
         self.judge_read(tool, read, query.as_ref(), access.as_ref());
         let schema = schema(&tool.input)?;
         let revision = read.revision.as_ref().map(|revision| revision.value.clone());
@@ -94,13 +91,13 @@ impl Planner<'_> {
     }
 
     fn write(&mut self, tool: &config::Tool, write: &config::Write) -> Option<(Option<Checked>, Kind)> {
-        let arguments = names(&tool.input);
-        let current = Place { output: Some(&tool.output), ..rule("current", &arguments, true) };
+        let arguments = &tool.input.members;
+        let current = Place { output: Some(&tool.output), ..rule("current", arguments, true) };
         let mut parts = Parts {
-            access: self.asked(tool.access.as_ref(), rule("access", &arguments, true)),
-            replay_access: self.asked(write.replay_access.as_ref(), rule("replay_access", &arguments, true)),
+            access: self.asked(tool.access.as_ref(), rule("access", arguments, true)),
+            replay_access: self.asked(write.replay_access.as_ref(), rule("replay_access", arguments, true)),
             current: self.asked(write.current.as_ref(), current),
-            steps: self.steps(tool, write, &arguments),
+            steps: self.steps(tool, write, arguments),
         };
         let retired: Vec<Retired> =
             write.retired.iter().filter_map(|r| self.retired(tool, write, r)).collect();
@@ -134,9 +131,14 @@ impl Planner<'_> {
         &mut self,
         tool: &config::Tool,
         write: &config::Write,
-        arguments: &[String],
+        arguments: &[Member],
     ) -> Vec<Option<Checked>> {
-        let must_bind = if shared(tool) { MustBind::WorkspaceUnlessInsert } else { MustBind::Workspace };
+        let must_bind = match (shared(tool), self.holds(tool.access.as_ref())) {
+            (false, false) => MustBind::Workspace,
+            (true, false) => MustBind::WorkspaceUnlessInsert,
+            (false, true) => MustBind::WorkspaceIfInsert,
+            (true, true) => MustBind::Nothing,
+        };
         let mut earlier: Vec<Earlier> = Vec::new();
         let mut steps = Vec::new();
         for (at, written) in write.statements.iter().enumerate() {
@@ -150,7 +152,11 @@ impl Planner<'_> {
             let step = self.statement(&written.sql, place);
             if let Some(name) = &written.name {
                 let columns = |step: &Checked| {
-                    step.statement.columns.iter().map(|column| column.name.to_string()).collect()
+                    step.facts
+                        .columns
+                        .iter()
+                        .map(|column| (column.name.clone(), column.kind.clone()))
+                        .collect()
                 };
                 let columns = step.as_ref().map(columns);
                 earlier.push(Earlier { name: name.value.clone(), step: at, columns });
@@ -158,6 +164,12 @@ impl Planner<'_> {
             steps.push(step);
         }
         steps
+    }
+
+    /// Does the access rule keep the row from moving between reading and writing?
+    fn holds(&self, access: Option<&Sql>) -> bool {
+        let Some(access) = access.filter(|_| self.language() == Language::Postgres) else { return false };
+        scan(Language::Postgres, access).is_ok_and(|scanned| locks(&scanned).is_some())
     }
 
     fn contract(&mut self, tool: &config::Tool, write: &config::Write) -> Option<Contract> {
@@ -172,6 +184,7 @@ impl Planner<'_> {
             retired: retired?,
             ids: self.config.receipts.ids(),
             windows: self.config.windows(tool),
+            store_intent: self.config.stores_intent(tool),
         })
     }
 
@@ -182,10 +195,10 @@ impl Planner<'_> {
         write: &config::Write,
         retired: &config::Retired,
     ) -> Option<Retired> {
-        let arguments = names(&retired.input);
+        let arguments = &retired.input.members;
         let revision = retired.revision.value.clone();
         if let Some(own) = &retired.replay_access {
-            let access = self.statement(own, rule("replay_access", &arguments, true))?;
+            let access = self.statement(own, rule("replay_access", arguments, true))?;
             return Some(Retired { revision, access: Some(access.statement) });
         }
         let (name, sql) = match (&write.replay_access, &tool.access) {
@@ -193,11 +206,11 @@ impl Planner<'_> {
             (None, Some(rule)) => ("access", rule),
             (None, None) => return Some(Retired { revision, access: None }),
         };
-        if !self.rule_fits(name, sql, retired, &arguments) {
+        if !self.rule_fits(name, sql, retired, arguments) {
             return None;
         }
         // The rule was judged as the tool's already: what is wrong with it has been said.
-        let place = Place { must_bind: MustBind::Nothing, ..rule(name, &arguments, true) };
+        let place = Place { must_bind: MustBind::Nothing, ..rule(name, arguments, true) };
         Some(Retired { revision, access: Some(self.statement(sql, place)?.statement) })
     }
 }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use counterfoil::sqlite::{Ledger, Record, Tx, Void, find_record, void};
-use counterfoil::{Fault, Key};
+use counterfoil::Key;
+use counterfoil::sqlite::{Record, Void};
 use counterfoil_core::json::{self, Value, write_string};
 use counterfoil_core::schema::Schema;
 use counterfoil_core::{
     Committed, FieldError, Principal, Reading, Receipt, Refusal, RequestId, Timestamp, decide, wire,
 };
 
-use super::execute::Context;
-use super::write::{may, replay_rule};
+use super::context::Context;
+use super::writing::replay_rule;
 use crate::config::show_duration;
-use crate::plan::{Kind, Plan, Tool, Write};
+use crate::plan::{Kind, Plan, Statement, Tool, Write};
 
 /// Whose operation, of which tool.
 pub(super) struct Question {
@@ -49,64 +49,59 @@ impl Question {
         Ok(question)
     }
 
-    fn write(&self) -> Result<&Write, Refusal> {
+    pub(super) fn write(&self) -> Result<&Write, Refusal> {
         match &self.tool.kind {
             Kind::Write(write) => Ok(write),
             Kind::Read(_) => Err(Refusal::resource_unavailable()),
         }
     }
 
-    fn key<'a>(&'a self, write: &'a Write) -> Key<'a> {
+    pub(super) fn key<'a>(&'a self, write: &'a Write) -> Key<'a> {
         Key { principal: &self.principal, tool: &write.contract.ledger_name, request_id: &self.operation }
     }
 
-    fn member(&self, tx: &Tx<'_>) -> Result<(), Fault> {
-        let context = Context::of(&self.principal);
-        if may(tx, &self.plan, None, &context)? {
-            Ok(())
-        } else {
-            Err(Refusal::resource_unavailable().into())
-        }
-    }
-
-    /// `operation_status`, in one read transaction.
-    pub(super) fn status(&self, tx: &Tx<'_>, epoch: &str) -> Result<String, Fault> {
-        self.member(tx)?;
-        let write = self.write()?;
-        let record = find_record(tx, self.key(write))?;
-        let state = match &record {
+    /// What is known of an operation whose record is `record`.
+    pub(super) fn state(&self, record: Option<&Record>, now: Timestamp) -> Result<&'static str, Refusal> {
+        let remember = self.write()?.contract.windows.remember;
+        Ok(match record {
             Some(Record { receipt: Receipt::Voided, .. }) => "voided",
             Some(Record { receipt: Receipt::Committed(_), .. }) => "committed",
             // Where its fact may be gone, absence says nothing.
-            None if decide::dated(&self.operation, write.contract.windows.remember, tx.now()).is_some() => {
-                "unknown"
-            }
+            None if decide::dated(&self.operation, remember, now).is_some() => "unknown",
             None => "not_committed_so_far",
-        };
-        self.body(tx, write, state, record.as_ref(), epoch)
+        })
     }
 
-    /// `void_operation`, in the writer's transaction.
-    pub(super) fn void(&self, tx: &Tx<'_>, epoch: &str) -> Result<String, Fault> {
-        self.member(tx)?;
-        let write = self.write()?;
-        let state = match void(tx, self.key(write), write.contract.windows)? {
-            Void::Voided => "voided",
-            Void::Committed(_) => "committed",
+    /// The result, if it is kept, with the recorded intent, for which the rule that guards it must pass now.
+    pub(super) fn kept<'r>(&self, record: Option<&'r Record>, now: Timestamp) -> Option<(Reading, &'r str)> {
+        let Some(Record { receipt: Receipt::Committed(committed), intent: Some(intent), .. }) = record else {
+            return None;
         };
-        let record = find_record(tx, self.key(write))?;
-        self.body(tx, write, state, record.as_ref(), epoch)
+        let write = self.write().ok()?;
+        let result = kept(committed, write, now)?;
+        Some((recorded(write, committed, intent)?, result))
     }
 
-    fn body(
+    /// The rule that guards the result of the operation read as `reading`.
+    pub(super) fn rule(&self, reading: &Reading) -> Option<&Statement> {
+        self.write().ok().and_then(|write| replay_rule(&self.tool, write, reading))
+    }
+
+    /// What the rule binds.
+    pub(super) fn context<'a, V>(&'a self, reading: &'a Reading) -> Context<'a, V> {
+        let principal = Context::of(&self.principal);
+        Context { request_id: Some(&self.operation), intent: Some(&reading.intent), ..principal }
+    }
+
+    /// The structured content of the answer.
+    pub(super) fn body(
         &self,
-        tx: &Tx<'_>,
-        write: &Write,
         state: &str,
         record: Option<&Record>,
+        result: Option<&str>,
         epoch: &str,
-    ) -> Result<String, Fault> {
-        let windows = &write.contract.windows;
+    ) -> Result<String, Refusal> {
+        let windows = &self.write()?.contract.windows;
         let mut out = String::from("{");
         member(&mut out, "tool", self.tool.name.as_str());
         member(&mut out, "request_id", self.operation.as_str());
@@ -114,9 +109,9 @@ impl Question {
         if let Some(Record { receipt: Receipt::Committed(committed), .. }) = record {
             member(&mut out, "committed_at", &committed.at.to_string());
         }
-        if let Some(result) = self.result(tx, write, record)? {
+        if let Some(result) = result {
             out.push_str("\"result\":");
-            out.push_str(&result);
+            out.push_str(result);
             out.push(',');
         }
         member(&mut out, "epoch", epoch);
@@ -126,21 +121,13 @@ impl Question {
         out.push('}');
         Ok(out)
     }
+}
 
-    /// The result, only if it is kept and the rule passes now with the recorded intent.
-    fn result(&self, tx: &Tx<'_>, write: &Write, record: Option<&Record>) -> Result<Option<Box<str>>, Fault> {
-        let Some(Record { receipt: Receipt::Committed(committed), intent: Some(intent), .. }) = record else {
-            return Ok(None);
-        };
-        let Some(result) = kept(committed, write, tx.now()) else { return Ok(None) };
-        let Some(reading) = recorded(write, committed, intent) else { return Ok(None) };
-        let context = Context {
-            request_id: Some(&self.operation),
-            intent: Some(&reading.intent),
-            ..Context::of(&self.principal)
-        };
-        let allowed = may(tx, &self.plan, replay_rule(&self.tool, write, &reading), &context)?;
-        Ok(allowed.then(|| result.into()))
+/// The state after a void.
+pub(super) fn voided(void: Void) -> &'static str {
+    match void {
+        Void::Voided => "voided",
+        Void::Committed(_) => "committed",
     }
 }
 
@@ -192,10 +179,4 @@ fn only(arguments: &Value) -> Result<(), Refusal> {
             Err(Refusal::invalid_arguments(vec![fault]))
         }
     }
-}
-
-/// Runs `status` on a reader.
-pub(super) fn status(ledger: &Ledger, question: &Question) -> Result<String, Refusal> {
-    let epoch = ledger.epoch().as_str();
-    ledger.read(|tx| question.status(tx, epoch))
 }

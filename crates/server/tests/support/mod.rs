@@ -8,15 +8,18 @@
     reason = "test support"
 )]
 
-use std::collections::BTreeSet;
+pub mod identity;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use counterfoil_core::{Issuer, Principal, Refusal, Scope, Subject, Workspace};
-use counterfoil_server::auth::{Authenticator, TokenEntry};
+use counterfoil_server::auth::{Authenticator, TokenEntry, TokenHash};
 use counterfoil_server::http::{Edge, Options, serve};
-use counterfoil_server::tools::{Answer, Hints, Listed, Pending, ToolCall, Tools, UnknownTool};
+use counterfoil_server::tools::{
+    Answer, Effect, Hints, Listed, Noted, Pending, ToolCall, Tools, UnknownTool,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +28,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub const TOKEN: &str = "alice-token";
+pub const BOB: &str = "bob-token";
 /// Digits that a double, and a parsed value, would lose.
 pub const RESULT: &str =
     "{\"result\":{\"n\":9007199254740993,\"d\":12345678901234567890.10,\"e\":1e+21},\"z\":1,\"a\":2}";
@@ -34,20 +38,26 @@ pub fn principal(subject: &str) -> Arc<Principal> {
         issuer: Issuer::parse("local").unwrap(),
         subject: Subject::parse(subject).unwrap(),
         workspace: Workspace::parse("team-a").unwrap(),
-        scopes: BTreeSet::from([Scope::parse("automation:write").unwrap()]),
+        scopes: ["automation:read", "automation:write"].map(|scope| Scope::parse(scope).unwrap()).into(),
     })
 }
 
 /// Remembers what it was asked. `slow` waits at a gate; `forbidden`, `busy`, `limited` refuse; `panics` panics.
 pub struct Engine {
     pub begun: Mutex<Vec<(String, ToolCall)>>,
+    pub callers: Mutex<Vec<Arc<Principal>>>,
     pub finished: Mutex<Vec<String>>,
     pub gate: Semaphore,
 }
 
 impl Engine {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { begun: Mutex::default(), finished: Mutex::default(), gate: Semaphore::new(0) })
+        Arc::new(Self {
+            begun: Mutex::default(),
+            callers: Mutex::default(),
+            finished: Mutex::default(),
+            gate: Semaphore::new(0),
+        })
     }
 
     pub fn begun(&self) -> usize {
@@ -64,7 +74,7 @@ impl Engine {
 
     async fn answer(&self, name: &str) -> Result<Answer, UnknownTool> {
         match name {
-            "set_interval" => {}
+            "set_interval" | "get_automation" | "replayed" => {}
             "slow" => self.gate.acquire().await.unwrap().forget(),
             "forbidden" => return Ok(Answer::Refused(Refusal::forbidden("automation:write"))),
             "busy" => return Ok(Answer::Refused(Refusal::busy(Duration::from_millis(250)))),
@@ -92,8 +102,23 @@ impl Tools for Engine {
         vec![listed("set_interval", false), listed("get_automation", true)]
     }
 
+    fn effect(&self, name: &str) -> Option<Effect> {
+        Some(if name == "get_automation" { Effect::Read } else { Effect::Write })
+    }
+
+    fn ready(&self) -> Pending<'_, bool> {
+        let ready = !self.gate.is_closed();
+        Box::pin(async move { ready })
+    }
+
     fn call(&self, principal: Arc<Principal>, call: ToolCall) -> Pending<'_, Result<Answer, UnknownTool>> {
         let name = call.name.clone();
+        self.callers.lock().unwrap().push(Arc::clone(&principal));
+        if name == "replayed" {
+            let (tool, outcome) = (name.clone(), "committed");
+            let noted = Noted { tool, request_id: Some("edit-42".to_owned()), outcome, replayed: true };
+            call.noted.set(noted).unwrap();
+        }
         self.begun.lock().unwrap().push((principal.subject.as_str().to_owned(), call));
         Box::pin(async move {
             let answer = self.answer(&name).await;
@@ -101,6 +126,16 @@ impl Tools for Engine {
             answer
         })
     }
+}
+
+/// Knows Alice's token, and Bob's.
+pub fn authenticator() -> Authenticator {
+    let known = [(TOKEN, "alice"), (BOB, "bob")];
+    let entry = |(token, who): (&str, &str)| TokenEntry {
+        sha256: TokenHash(Sha256::digest(token).into()),
+        principal: principal(who),
+    };
+    Authenticator::new(known.map(entry).to_vec())
 }
 
 /// A running server.
@@ -113,13 +148,21 @@ pub struct Server {
 
 impl Server {
     pub async fn start(change: impl FnOnce(&mut Options)) -> Self {
+        Self::knowing(authenticator(), change).await
+    }
+
+    pub async fn knowing(authenticator: Authenticator, change: impl FnOnce(&mut Options)) -> Self {
         let engine = Engine::new();
-        let entries =
-            vec![TokenEntry { sha256: Sha256::digest(TOKEN).into(), principal: principal("alice") }];
         let mut options = Options::default();
         change(&mut options);
         let tools: Arc<dyn Tools> = engine.clone();
-        let edge = Edge::new(tools, Authenticator::new(entries), options);
+        let edge = Edge::new(tools, authenticator, options);
+        Self { engine, ..Self::of(edge).await }
+    }
+
+    /// Of an edge over another engine; the one that remembers is not asked.
+    pub async fn of(edge: Arc<Edge>) -> Self {
+        let engine = Engine::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -228,7 +271,7 @@ impl Reply {
 }
 
 /// Reads one answer whose length is announced.
-pub async fn read(mut stream: TcpStream) -> Reply {
+pub async fn read(mut stream: impl tokio::io::AsyncRead + Unpin) -> Reply {
     let mut all = Vec::new();
     let _ended =
         tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut all)).await.expect("an answer");
@@ -236,6 +279,35 @@ pub async fn read(mut stream: TcpStream) -> Reply {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Reply { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
 }
 
 pub fn call(arguments: &str) -> String {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -33,6 +33,7 @@ const MISSING: &str = "PostgreSQL's server programs are missing: install them (D
 #[derive(Debug)]
 pub struct Cluster {
     port: u16,
+    folder: PathBuf,
     keeper: Child,
 }
 
@@ -50,16 +51,47 @@ impl Cluster {
     /// A server of its own, with `settings`.
     #[must_use]
     pub fn start(settings: &[&str]) -> Self {
-        let bin = programs();
-        let owner = unprivileged();
-        let folder = tempfile::Builder::new().prefix("counterfoil-pg-").tempdir().unwrap().keep();
-        if let Some((user, group)) = owner {
-            chown(&folder, Some(user), Some(group)).unwrap();
+        Self::equipped(settings, &[])
+    }
+
+    /// A server of its own, with `settings` and files beside its data: a setting names a file by `FOLDER/name`.
+    #[must_use]
+    pub fn equipped(settings: &[&str], files: &[(&str, &str)]) -> Self {
+        let (folder, owner) = room();
+        for (name, content) in files {
+            write_private(&folder.join(name), content, owner);
         }
-        initialise(&bin, &folder, owner);
+        initialise(&server_programs(), &folder, owner);
+        Self::launched(folder, settings, owner)
+    }
+
+    /// A standby that follows this server, with `settings` of its own.
+    #[must_use]
+    pub fn standby(&self, settings: &[&str]) -> Self {
+        let (folder, owner) = room();
+        let mut copy = command(server_programs().join("pg_basebackup"), owner);
+        let primary = format!("host=127.0.0.1 port={} user=postgres application_name=standby", self.port);
+        copy.args(["-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-d"]).arg(primary);
+        let copied = copy.arg("-D").arg(folder.join("data")).output().unwrap();
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        Self::launched(folder, settings, owner)
+    }
+
+    fn launched(folder: PathBuf, settings: &[&str], owner: Owner) -> Self {
         // Another program may take the port between our look and the server's start: then look again.
-        let started = (0..5).find_map(|_| launch(&bin, &folder, settings, owner));
+        let started = (0..5).find_map(|_| launch(&server_programs(), &folder, settings, owner));
         started.expect("a PostgreSQL server could not be started")
+    }
+
+    /// Kills the server and every process of its, as a power cut does to a machine: nothing is written any more.
+    pub fn kill(&self) {
+        let pid = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
+        let pid = pid.lines().next().unwrap().to_owned();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let all = std::iter::once(pid.as_str()).chain(children.split_whitespace());
+        let killed = Command::new("kill").arg("-9").args(all).status().unwrap();
+        assert!(killed.success() || !children.is_empty(), "the server could not be killed");
     }
 
     /// How to reach `database` on it, as its superuser.
@@ -84,7 +116,7 @@ impl Drop for Cluster {
     }
 }
 
-type Owner = Option<(u32, u32)>;
+pub(super) type Owner = Option<(u32, u32)>;
 
 fn launch(bin: &Path, folder: &Path, settings: &[&str], owner: Owner) -> Option<Cluster> {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
@@ -95,7 +127,8 @@ fn launch(bin: &Path, folder: &Path, settings: &[&str], owner: Owner) -> Option<
         "max_connections=400".to_owned(),
         "shared_buffers=64MB".to_owned(),
     ];
-    let settings = always.into_iter().chain(settings.iter().map(|&setting| setting.to_owned()));
+    let own = |setting: &&str| setting.replace("FOLDER", &folder.display().to_string());
+    let settings = always.into_iter().chain(settings.iter().map(own));
     let options: String = settings.map(|setting| format!("-c {setting} ")).collect();
     let mut keeper = command("sh", owner);
     keeper.args(["-c", KEEPER, "keeper"]).arg(bin).arg(folder).arg(options);
@@ -103,13 +136,32 @@ fn launch(bin: &Path, folder: &Path, settings: &[&str], owner: Owner) -> Option<
     let mut said = String::new();
     BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut said).unwrap();
     if said.trim() == "ready" {
-        return Some(Cluster { port, keeper });
+        return Some(Cluster { port, folder: folder.to_owned(), keeper });
     }
     // Not through the keeper, which would remove the folder.
     eprintln!("PostgreSQL did not start: {said}");
     keeper.kill().unwrap();
     let _ended = keeper.wait();
     None
+}
+
+/// A folder of its own, for whoever runs the server.
+pub(super) fn room() -> (PathBuf, Owner) {
+    let owner = unprivileged();
+    let folder = tempfile::Builder::new().prefix("counterfoil-pg-").tempdir().unwrap().keep();
+    if let Some((user, group)) = owner {
+        chown(&folder, Some(user), Some(group)).unwrap();
+    }
+    (folder, owner)
+}
+
+/// A file that only its owner may read, as the server wants its key.
+pub(super) fn write_private(path: &Path, content: &str, owner: Owner) {
+    std::fs::write(path, content).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    if let Some((user, group)) = owner {
+        chown(path, Some(user), Some(group)).unwrap();
+    }
 }
 
 fn initialise(bin: &Path, folder: &Path, owner: Owner) {
@@ -120,7 +172,7 @@ fn initialise(bin: &Path, folder: &Path, owner: Owner) {
 }
 
 /// A command run as `owner`, from a folder that every user may be in.
-fn command(program: impl Into<OsString>, owner: Owner) -> Command {
+pub(super) fn command(program: impl Into<OsString>, owner: Owner) -> Command {
     let mut command = Command::new(program.into());
     command.current_dir("/");
     if let Some((user, group)) = owner {
@@ -130,7 +182,8 @@ fn command(program: impl Into<OsString>, owner: Owner) -> Command {
 }
 
 /// Where the server's programs are.
-fn programs() -> PathBuf {
+#[must_use]
+pub fn server_programs() -> PathBuf {
     let named = std::env::var_os("POSTGRES_BIN").map(PathBuf::from);
     let packaged =
         [15, 18, 17, 16, 14].map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")));
@@ -142,7 +195,7 @@ fn programs() -> PathBuf {
 }
 
 /// The server refuses to be root. If we are, it is somebody else: user and group of `postgres`, or else of `nobody`.
-fn unprivileged() -> Owner {
+pub(super) fn unprivileged() -> Owner {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         return None;
     }

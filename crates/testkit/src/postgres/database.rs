@@ -49,6 +49,12 @@ impl Database {
         Cluster::shared().config(&self.name)
     }
 
+    /// The same as a URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{}", Cluster::shared().port(), self.name)
+    }
+
     /// A connection that knows nothing of the ledger, on the current runtime.
     pub async fn connect(&self) -> Client {
         connect(&self.config()).await

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use counterfoil::Fault;
-use counterfoil::postgres::{Handler, Ledger, Options, Rule, Step, Tx};
+use counterfoil::postgres::{
+    Column, Declaration, Declared, Handler, Ledger, List, Options, Part, Query, Returns, Rule, Step, Tx,
+    Values,
+};
 use counterfoil_core::{Call, Reading, Refusal, Reply};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -124,6 +127,75 @@ impl Scripted {
     #[must_use]
     pub fn count(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
+    }
+}
+
+/// A [`Scripted`] tool of one statement, which is declared.
+#[derive(Debug, Clone)]
+pub struct Once {
+    script: Scripted,
+    declared: Vec<Arc<Declared>>,
+}
+
+impl Scripted {
+    /// The declaration of the statement of `attempt`.
+    #[must_use]
+    pub fn declaration(&self, attempt: usize) -> Declaration {
+        let write = self.attempts[attempt].concat();
+        let columns = vec![Column { name: "value".to_owned(), json: "({})::text".to_owned() }];
+        Declaration {
+            membership: None,
+            access: Some(Part::from(self.access.as_str())),
+            replay_access: Some(Part::from(self.replay_access.as_str())),
+            write: Query { sql: Part::from(write.as_str()), columns },
+            returns: Returns::Row,
+            may_change_nothing: false,
+            current: None,
+            session: Vec::new(),
+        }
+    }
+
+    /// The same, declared: its result is an object of one `value`.
+    pub async fn declared(self, ledger: &Ledger) -> Once {
+        let mut declared = Vec::new();
+        for attempt in 0..self.attempts.len() {
+            declared.push(Arc::new(ledger.declare(&self.declaration(attempt)).await.unwrap()));
+        }
+        Once { script: self, declared }
+    }
+}
+
+impl Once {
+    /// With `declaration` in place of its own.
+    pub async fn of(ledger: &Ledger, declaration: &Declaration) -> Self {
+        let declared = vec![Arc::new(ledger.declare(declaration).await.unwrap())];
+        Self { script: Scripted::new(&["SELECT 1::bigint WHERE false"]), declared }
+    }
+}
+
+impl Once {
+    /// With `list` in place of its own.
+    pub async fn listed(ledger: &Ledger, list: &List) -> Self {
+        let declared = vec![Arc::new(ledger.declare_list(list).await.unwrap())];
+        Self { script: Scripted::new(&["SELECT 1::bigint WHERE false"]), declared }
+    }
+}
+
+impl Handler for Once {
+    fn access<'a>(&'a mut self, tx: &'a Tx, rule: Rule<'a>) -> Step<'a, bool> {
+        self.script.access(tx, rule)
+    }
+
+    fn write<'a>(&'a mut self, tx: &'a Tx, reading: &'a Reading) -> Step<'a, Box<str>> {
+        self.script.write(tx, reading)
+    }
+
+    fn declared(&mut self) -> Option<Values<'_>> {
+        // Asked once before the first attempt, once for its statement, and once more for its verdict: the last one
+        // serves all after it.
+        let asked = self.script.writes.fetch_add(1, Ordering::SeqCst);
+        let at = asked.saturating_sub(1).min(self.declared.len() - 1);
+        Some(Values { declared: &self.declared[at], values: Vec::new() })
     }
 }
 

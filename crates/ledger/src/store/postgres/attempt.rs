@@ -4,13 +4,15 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use counterfoil_core::{Call, Decision, Reading, Receipt, Refusal, Reply, decide};
 use deadpool::managed::Object;
 use futures_util::FutureExt;
 
+use super::declared::Values;
+use super::doubt::Doubt;
 use super::error::raced;
+use super::flush::at_once;
 use super::pool::Manager;
 use super::receipts::insert_void;
 use super::retry::{Attempt, Boxed, Setback};
@@ -40,6 +42,24 @@ pub trait Handler: Send + 'static {
     /// `version_conflict` and the like as [`Fault::Refused`], or whatever a statement met.
     fn write<'a>(&'a mut self, tx: &'a Tx, reading: &'a Reading) -> Step<'a, Box<str>>;
 
+    /// The write, the access rule and the rest, if all of it is one statement that the ledger may compose and send
+    /// at once, and the values of this call. The steps above must do the same: they serve where this is not enough.
+    fn declared(&mut self) -> Option<Values<'_>> {
+        None
+    }
+
+    /// Why a declared write found no row: `current` is the row as it is now, if the tool can read it and the ordinary
+    /// rule passes; `null` if it is gone.
+    fn unchanged(&mut self, current: Option<Box<str>>) -> Refusal {
+        Refusal::version_conflict(current)
+    }
+
+    /// As [`Handler::unchanged`], of the statement at `statement` of a declared list.
+    fn unmet(&mut self, statement: usize, current: Option<Box<str>>) -> Refusal {
+        let _ = statement;
+        self.unchanged(current)
+    }
+
     /// The row as it is now, for a replay: JSON, if the tool can read it and the ordinary rule passes.
     ///
     /// # Errors
@@ -55,6 +75,8 @@ pub(super) struct Writing<H> {
     pub(super) receipts: Receipts,
     pub(super) call: Arc<Call>,
     pub(super) handler: H,
+    /// Has it the look of a retry?
+    pub(super) retry: bool,
 }
 
 /// What the ledger already knows of a call.
@@ -79,9 +101,16 @@ impl<H: Handler> Attempt for Writing<H> {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Reply, Setback>> {
-        Box::pin(attempt(&self.receipts, &self.call, &mut self.handler, Tx::new(connection), doubt))
+        let (receipts, call, handler) = (&self.receipts, &*self.call, &mut self.handler);
+        let (mut tx, retry) = (Tx::new(connection), self.retry);
+        Box::pin(async move {
+            match at_once(receipts, call, handler, &mut tx, doubt, retry).await {
+                Some(answer) => answer,
+                None => attempt(receipts, call, handler, tx, doubt).await,
+            }
+        })
     }
 }
 
@@ -91,7 +120,7 @@ async fn attempt(
     call: &Call,
     handler: &mut dyn Handler,
     mut tx: Tx,
-    doubt: &AtomicBool,
+    doubt: &Doubt,
 ) -> Result<Reply, Setback> {
     let receipt = tx.begin(Key::from(call)).await?;
     let met = match write(receipts, call, handler, &tx, receipt.as_ref()).await {
@@ -128,7 +157,7 @@ async fn write(
         Seen::Answered(answer) => Ok(Done::Answered(answer)),
         Seen::Fresh(reading) => {
             let result = guarded(async { handler.write(tx, reading).await }).await?;
-            let reply = receipts.record(tx.wrapper(), call, reading, result, tx.begun()).await?;
+            let reply = receipts.record(tx.connection(), call, reading, result, tx.begun()).await?;
             Ok(Done::Written(reply))
         }
     }
@@ -160,15 +189,15 @@ async fn look<'a>(
 
 /// The write failed, or changed nothing, or access was not given, and none of it is an answer yet: the write ran
 /// before a rival's receipt could be known. A new transaction re-reads receipt and access; what they say comes first.
-async fn judge(
+pub(super) async fn judge(
     receipts: &Receipts,
     call: &Call,
     handler: &mut dyn Handler,
     tx: &mut Tx,
     verdict: Fault,
-    doubt: &AtomicBool,
+    doubt: &Doubt,
 ) -> Result<Reply, Setback> {
-    if doubt.load(Ordering::SeqCst) {
+    if doubt.raised() {
         wait_for_older_try(call, tx, doubt).await?;
     }
     let receipt = tx.begin(Key::from(call)).await?;
@@ -190,11 +219,11 @@ async fn judge(
 
 /// An older try has sent its COMMIT, so its receipt is in the unique index, and an insertion under the same key
 /// waits for it and tells whether it is in. What is inserted here for that is rolled back.
-async fn wait_for_older_try(call: &Call, tx: &mut Tx, doubt: &AtomicBool) -> Result<(), Setback> {
+async fn wait_for_older_try(call: &Call, tx: &mut Tx, doubt: &Doubt) -> Result<(), Setback> {
     let key = Key::from(call);
     let _ = tx.begin(key).await?;
-    match insert_void(tx.wrapper(), key).await {
-        Ok(()) => doubt.store(false, Ordering::SeqCst),
+    match insert_void(tx.connection(), key).await {
+        Ok(()) => doubt.waited(),
         Err(Fault::Postgres(error)) if raced(&error) => {}
         Err(fault) => {
             let setback = Setback::from(fault);
@@ -210,8 +239,12 @@ async fn wait_for_older_try(call: &Call, tx: &mut Tx, doubt: &AtomicBool) -> Res
 
 /// A receipt answers; but a replay is evidence, so it must be as durable as it looks. A connection that has made no
 /// commit since it was opened may see one that a standby never got.
-async fn answered(tx: &mut Tx, answer: Result<Reply, Refusal>, doubt: &AtomicBool) -> Result<Reply, Setback> {
-    if tx.fenced() && !doubt.load(Ordering::SeqCst) {
+pub(super) async fn answered(
+    tx: &mut Tx,
+    answer: Result<Reply, Refusal>,
+    doubt: &Doubt,
+) -> Result<Reply, Setback> {
+    if tx.fenced() && !doubt.raised() {
         tx.rollback();
     } else {
         tx.fence(doubt).await?;

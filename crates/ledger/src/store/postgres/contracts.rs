@@ -1,7 +1,9 @@
 //! The same revision must mean the same schema: the first server to serve a revision writes down what it promises.
 
 use sha2::{Digest, Sha256};
+use tokio_postgres::types::Type;
 
+use super::run::{Parameter, Run as _};
 use super::tx::Tx;
 use crate::fault::Fault;
 
@@ -14,10 +16,16 @@ const PIN: &str = include_str!("sql/pin.sql");
 /// # Errors
 /// The database's own.
 pub async fn pin_contract(tx: &Tx, tool: &str, revision: &str, contract: &str) -> Result<String, Fault> {
-    if let Some(row) = tx.query_opt(CONTRACT, &[&tool, &revision]).await? {
+    let (run, which): (_, [Parameter<'_>; 2]) =
+        (tx.connection(), [(&tool, Type::TEXT), (&revision, Type::TEXT)]);
+    if let Some(row) = run.rows(CONTRACT, &which).await?.first() {
         return Ok(row.try_get(0)?);
     }
     let digest: [u8; 32] = Sha256::digest(contract).into();
-    tx.execute(PIN, &[&tool, &revision, &digest.as_slice(), &contract]).await?;
-    Ok(tx.query_one(CONTRACT, &[&tool, &revision]).await?.try_get(0)?)
+    let [tool, revision] = which.clone();
+    let pinned = [tool, revision, (&digest.as_slice(), Type::BYTEA), (&contract, Type::TEXT)];
+    run.rows(PIN, &pinned).await?;
+    let rows = run.rows(CONTRACT, &which).await?;
+    let row = rows.first().ok_or_else(|| Fault::Broken("a contract that was pinned is gone".into()))?;
+    Ok(row.try_get(0)?)
 }

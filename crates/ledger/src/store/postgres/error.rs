@@ -76,6 +76,24 @@ pub(super) fn raced(error: &Error) -> bool {
     db.is_some_and(|db| *db.code() == SqlState::UNIQUE_VIOLATION && db.constraint() == Some(KEY))
 }
 
+/// Which column of a receipt must not be NULL and was?
+pub(super) fn missing(error: &Error) -> Option<&str> {
+    let db = error.as_db_error()?;
+    let receipts = *db.code() == SqlState::NOT_NULL_VIOLATION && db.table() == Some("counterfoil_receipts");
+    db.column().filter(|_| receipts)
+}
+
+/// Is it an error that anybody's trigger may have raised, the receipts' among them?
+pub(super) fn raised(error: &Error) -> bool {
+    error.code() == Some(&SqlState::RAISE_EXCEPTION)
+}
+
+/// Is it about the receipts table itself?
+pub(super) fn of_receipts(error: &Error) -> bool {
+    let named = |name: Option<&str>| name.is_some_and(|name| name.starts_with("counterfoil_"));
+    error.as_db_error().is_some_and(|db| named(db.table()) || named(db.constraint()))
+}
+
 /// Is it a constraint, or a trigger, on the receipts themselves?
 pub(super) fn ours(error: &Error) -> bool {
     let refused = |db: &DbError| class(db.code()) == "23" || *db.code() == SqlState::RAISE_EXCEPTION;
@@ -94,9 +112,58 @@ fn constraint(db: &DbError) -> String {
 /// Classes whose messages name things of the schema or the server, and never a value.
 const PLAIN: [&str; 8] = ["08", "25", "28", "3D", "42", "53", "57", "58"];
 
+/// What stands in the way of opening, and what helps. The error itself is the source.
+pub(crate) fn what_to_do(error: &Error) -> &'static str {
+    match error.code().map(SqlState::code) {
+        Some("28P01") => "PostgreSQL refused the password: give the one that belongs to the role",
+        Some("28000") => {
+            "PostgreSQL does not let this role in from here: does the role exist, and does pg_hba.conf name it, with TLS or without?"
+        }
+        Some("3D000") => "the database does not exist: create it, or name another",
+        Some("42501") => {
+            "the role may not do this: migrate as the role that owns the ledger's tables, and grant the one that serves what is documented"
+        }
+        Some("53300") => {
+            "PostgreSQL has no connection left: make the pool smaller, or max_connections larger"
+        }
+        Some("57P03") => "PostgreSQL is starting or stopping: wait until it takes connections",
+        Some(_) => "PostgreSQL refused a statement",
+        None if handshake(error) => {
+            "TLS with PostgreSQL failed: does the server speak it, is its certificate for this host, and by these authorities?"
+        }
+        None if unreached(error) => {
+            "PostgreSQL cannot be reached: are host and port right, and is it running?"
+        }
+        None => "the connection to PostgreSQL failed: is all of the URL right?",
+    }
+}
+
+/// May an error of opening pass by itself?
+pub(crate) fn may_pass(error: &Error) -> bool {
+    match error.as_db_error() {
+        Some(db) => {
+            *db.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+                || matches!(class(db.code()), "08" | "53" | "57")
+        }
+        None => !handshake(error) && (unreached(error) || error.is_closed()),
+    }
+}
+
+/// The driver tells the kind of an error in its text alone.
+fn handshake(error: &Error) -> bool {
+    error.to_string().starts_with("error performing TLS handshake")
+}
+
+fn unreached(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>())
+}
+
 /// An error without what a caller sent.
 pub(super) fn describe(error: &Error) -> String {
-    let Some(db) = error.as_db_error() else { return error.to_string() };
+    let Some(db) = error.as_db_error() else {
+        let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+        return format!("{error}{}", source.unwrap_or_default());
+    };
     let text = if PLAIN.contains(&class(db.code())) { db.message() } else { "" };
     let place = db.constraint().or(db.table()).or(db.routine()).unwrap_or_default();
     format!("PostgreSQL error {} ({place}) {text}", db.code().code())

@@ -1,7 +1,6 @@
 //! A database with a pool of connections: what a service opens once and clones everywhere.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use counterfoil_core::{
@@ -9,21 +8,28 @@ use counterfoil_core::{
 };
 use deadpool::Runtime;
 use deadpool::managed::{Object, Pool, PoolConfig, QueueMode, Timeouts};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::Config;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::attempt::{Handler, Step, Writing, guarded};
 use super::contracts::pin_contract;
+use super::declared::{Declaration, Declared, List};
+use super::doubt::Doubt;
+use super::epoch::History;
 use super::error::raced;
 use super::migrate::migrate;
 use super::pool::{Manager, settings};
 use super::receipts::{find_record, insert_void, list};
-use super::retry::{Attempt, Bounds, Boxed, Setback, connection, drive};
+use super::retry::{Attempt, Bounds, Boxed, Place, Setback, connection, drive, pause};
+use super::seen::Seen;
+use super::tls::Tls;
 use super::turn::Receipts;
 use super::tx::Tx;
 use crate::fault::{Fault, OpenError};
 use crate::key::Key;
 use crate::record::{Filter, Record, Void};
 use crate::rule::Rule;
+use crate::witness::{self, Keeper, Witness};
 
 /// How a ledger behaves. The defaults are right for most.
 #[derive(Debug, Clone)]
@@ -47,6 +53,14 @@ pub struct Options {
     pub tries: u32,
     /// Largest result, in bytes.
     pub result_limit: usize,
+    /// Whether the server must prove who it is.
+    pub tls: Tls,
+    /// Keep prepared statements and settings on each connection. Not behind a pooler that hands out a server session
+    /// for one transaction and keeps no statements (PgBouncer in transaction mode, before 1.21): there every
+    /// statement is unnamed and typed, and every setting is made in each transaction.
+    pub prepare: bool,
+    /// Where to keep a witness of recent history, by which a loss of it is noticed. Without one it is not.
+    pub witness: Option<witness::Keep>,
 }
 
 impl Default for Options {
@@ -61,6 +75,9 @@ impl Default for Options {
             call_wait: Duration::from_secs(30),
             tries: 10,
             result_limit: limits::RESULT,
+            tls: Tls::default(),
+            prepare: true,
+            witness: None,
         }
     }
 }
@@ -71,6 +88,8 @@ pub struct Ledger {
     receipts: Receipts,
     pool: Pool<Manager>,
     bounds: Bounds,
+    seen: Arc<Seen>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -84,25 +103,54 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OpenError`] says what is in the way.
-    pub async fn open(config: Config, options: Options) -> Result<Self, OpenError> {
-        let mut receipts = prepare(&config, &options).await?;
+    pub async fn open(mut config: Config, options: Options) -> Result<Self, OpenError> {
+        let tls = options.tls.prepare(&mut config)?;
+        bound(&mut config, &options);
+        let (mut receipts, history) = prepare(&config, &tls, &options).await?;
         receipts.result_limit = options.result_limit;
         let bounds = Bounds { tries: options.tries, call_wait: options.call_wait, queue: options.queue };
-        let manager = Manager {
-            config,
-            settings: settings(options.lock_wait, options.statement_time, options.call_wait),
-        };
+        let keeper = history.keeper.clone();
+        let manager = Manager { config, tls, settings: settings(&options), history };
         let wait = Some(options.connect_wait);
-        let timeouts = Timeouts { wait, create: wait, recycle: wait };
+        // Looking at a connection before it is used again waits for nothing.
+        let timeouts = Timeouts { wait, create: wait, recycle: None };
         let config = PoolConfig { max_size: options.pool, timeouts, queue_mode: QueueMode::Lifo };
         let pool = Pool::builder(manager).config(config).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|_| OpenError::Damaged("the pool has no runtime"))?;
-        Ok(Self { receipts, pool, bounds })
+        Ok(Self { receipts, pool, bounds, seen: Arc::default(), keeper })
+    }
+
+    /// As [`Ledger::open`], for as long as what is in the way may pass by itself, and at most for `wait`; `tell` hears
+    /// what is waited for, each time.
+    ///
+    /// # Errors
+    /// The last one.
+    pub async fn open_within(
+        config: Config,
+        options: Options,
+        wait: Duration,
+        mut tell: impl FnMut(&OpenError) + Send,
+    ) -> Result<Self, OpenError> {
+        let end = tokio::time::Instant::now() + wait;
+        let mut tried = 0;
+        loop {
+            let error = match Self::open(config.clone(), options.clone()).await {
+                Ok(ledger) => return Ok(ledger),
+                Err(error) => error,
+            };
+            tried += 1;
+            let next = tokio::time::Instant::now() + pause(tried);
+            if !error.passing() || next > end {
+                return Err(error);
+            }
+            tell(&error);
+            tokio::time::sleep_until(next).await;
+        }
     }
 
     /// The identity of this database's history.
     #[must_use]
-    pub fn epoch(&self) -> &Epoch {
+    pub fn epoch(&self) -> Epoch {
         self.receipts.epoch()
     }
 
@@ -133,8 +181,46 @@ impl Ledger {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn perform<H: Handler>(&self, call: Arc<Call>, handler: H) -> Result<Reply, Refusal> {
-        self.drive(Writing { receipts: self.receipts.clone(), call, handler }).await
+    pub async fn perform<H: Handler>(&self, call: Arc<Call>, mut handler: H) -> Result<Reply, Refusal> {
+        let retry = self.seen.likely(Key::from(&*call));
+        let alone = handler.declared().is_some_and(|values| values.declared.alone());
+        let place = if alone { Place::Here } else { Place::Apart };
+        let asked = Arc::clone(&call);
+        let writing = Writing { receipts: self.receipts.clone(), call, handler, retry };
+        let answer = drive(self.pool.clone(), self.bounds, place, writing).await;
+        if let (Ok(reply), Some(keeper)) = (&answer, &self.keeper) {
+            keeper.note(Witness::of(&asked, &reply.epoch, reply.committed_at));
+        }
+        answer
+    }
+
+    /// Composes `declaration`, for handlers that hand it over with each call: see [`Handler::declared`]. The server
+    /// is asked whether it takes the statements.
+    ///
+    /// # Errors
+    /// The database's own, for SQL that it does not take.
+    pub async fn declare(&self, declaration: &Declaration) -> Result<Declared, Fault> {
+        self.checked(Declared::new(declaration, self.receipts.result_limit)).await
+    }
+
+    /// As [`Ledger::declare`], for a tool of several statements: two round trips a call, and one more wherever a
+    /// statement needs a row of an earlier one.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] for a list that cannot be sent so; the database's own, for SQL that it does not take.
+    pub async fn declare_list(&self, list: &List) -> Result<Declared, Fault> {
+        let listed = Declared::list(list);
+        self.checked(listed.ok_or(Fault::Misuse("a declared list refers to what does not come before it"))?)
+            .await
+    }
+
+    async fn checked(&self, declared: Declared) -> Result<Declared, Fault> {
+        let connection =
+            connection(&self.pool).await.map_err(|setback| Fault::from(setback.into_refusal()))?;
+        for composed in declared.statements() {
+            connection.check(composed).await?;
+        }
+        Ok(declared)
     }
 
     /// Records that the operation will never commit, unless it has: exactly one of the two, ever. Waits for a try
@@ -200,25 +286,51 @@ impl Ledger {
         attempt.await.map_err(Setback::into_refusal)
     }
 
-    async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
-        drive(self.pool.clone(), self.bounds, attempt).await
+    pub(super) async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
+        drive(self.pool.clone(), self.bounds, Place::Apart, attempt).await
     }
 
     /// Hands out no more connections. Calls under way keep theirs.
     pub fn close(&self) {
         self.pool.close();
+        if let Some(keeper) = &self.keeper {
+            keeper.close();
+        }
+    }
+}
+
+/// A host that does not answer must not use up the time of the others, and one that has gone silent must be noticed.
+fn bound(config: &mut Config, options: &Options) {
+    let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(options.connect_wait / u32::try_from(hosts).unwrap_or(u32::MAX));
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(options.call_wait);
     }
 }
 
 /// Looks at the database, and changes it if that is wished, on a connection of its own.
-async fn prepare(config: &Config, options: &Options) -> Result<Receipts, OpenError> {
-    let (mut client, connection) = config.connect(NoTls).await?;
+async fn prepare(
+    config: &Config,
+    tls: &MakeRustlsConnect,
+    options: &Options,
+) -> Result<(Receipts, History), OpenError> {
+    let connected = tokio::time::timeout(options.connect_wait, config.connect(tls.clone())).await;
+    let (mut client, connection) = connected.map_err(|_| OpenError::Late(options.connect_wait))??;
     let driver = tokio::spawn(connection);
     let receipts = async {
         if options.create {
             migrate(&mut client).await?;
         }
-        Receipts::open(&client).await
+        let receipts = Receipts::open(&client).await?;
+        let history = History {
+            current: receipts.epoch.clone(),
+            before: options.witness.as_ref().and_then(|keep| witness::read(&keep.file)),
+            keeper: options.witness.clone().map(Keeper::start).transpose()?.map(Arc::new),
+        };
+        history.hear(&client).await?;
+        Ok((receipts, history))
     };
     let receipts = receipts.await;
     driver.abort();
@@ -264,14 +376,14 @@ impl Attempt for Voiding {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Void, Setback>> {
         Box::pin(self.void(Tx::new(connection), doubt))
     }
 }
 
 impl Voiding {
-    async fn void(&self, mut tx: Tx, doubt: &AtomicBool) -> Result<Void, Setback> {
+    async fn void(&self, mut tx: Tx, doubt: &Doubt) -> Result<Void, Setback> {
         let key = Key { principal: &self.principal, tool: &self.tool, request_id: &self.request_id };
         let answer = match tx.begin(key).await? {
             Some(Receipt::Voided) => Void::Voided,
@@ -282,10 +394,10 @@ impl Voiding {
         Ok(answer)
     }
 
-    async fn insert(&self, key: Key<'_>, tx: &mut Tx, doubt: &AtomicBool) -> Result<Void, Setback> {
+    async fn insert(&self, key: Key<'_>, tx: &mut Tx, doubt: &Doubt) -> Result<Void, Setback> {
         let inserted = match decide::dated(key.request_id, self.windows.remember, tx.now()) {
             Some(refusal) => Err(refusal.into()),
-            None => insert_void(tx.wrapper(), key).await,
+            None => insert_void(tx.connection(), key).await,
         };
         let met = match inserted {
             Ok(()) => return tx.commit(doubt).await.map(|()| Void::Voided),
@@ -313,7 +425,7 @@ impl Attempt for Pinning {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<String, Setback>> {
         Box::pin(async move {
             let mut tx = Tx::new(connection);

@@ -1,13 +1,15 @@
 //! Numbered migrations, each applied once, in order, under a lock that only migrations take.
 
 use counterfoil_core::Epoch;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Row};
 use uuid::Uuid;
 
 use crate::fault::OpenError;
 
 /// Never edited once released: the next change is the next number.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_receipts.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_receipts.sql"), include_str!("migrations/0002_removal.sql")];
 
 /// The newest version this program knows.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
@@ -18,7 +20,7 @@ const OLDEST: i32 = 140_000;
 const TABLES: &str = include_str!("sql/tables.sql");
 const VERSION: &str = include_str!("sql/version.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
-const META: &str = include_str!("sql/meta.sql");
+pub(super) const META: &str = include_str!("sql/meta.sql");
 
 /// Brings the ledger's tables up to date, as the role that owns them. Any number of servers may do it at once.
 ///
@@ -47,10 +49,16 @@ async fn apply(tx: &impl GenericClient, from: i64) -> Result<(), OpenError> {
             tx.batch_execute(sql).await?;
         }
     }
-    tx.execute(META, &[&"schema", &KNOWN.to_string()]).await?;
+    write_down(tx, "schema", KNOWN.to_string()).await?;
     if from == 0 {
-        tx.execute(META, &[&"epoch", &Uuid::new_v4().to_string()]).await?;
+        write_down(tx, "epoch", Uuid::new_v4().to_string()).await?;
     }
+    Ok(())
+}
+
+/// Unnamed and typed, as every statement here: a pooler may keep no prepared ones.
+async fn write_down(tx: &impl GenericClient, name: &str, value: String) -> Result<(), OpenError> {
+    tx.execute_typed(META, &[(&name, Type::TEXT), (&value, Type::TEXT)]).await?;
     Ok(())
 }
 
@@ -69,13 +77,13 @@ pub(super) async fn verify(client: &impl GenericClient) -> Result<Epoch, OpenErr
 
 /// The version of the tables, 0 if there are none, and the epoch.
 async fn version(client: &impl GenericClient) -> Result<(i64, Option<String>), OpenError> {
-    let row = client.query_one(TABLES, &[]).await?;
+    let row = client.query_typed_one(TABLES, &[]).await?;
     let (meta, others): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
     suitable(&row)?;
     if !meta {
         return Ok((0, None));
     }
-    let row = client.query_one(VERSION, &[]).await?;
+    let row = client.query_typed_one(VERSION, &[]).await?;
     let version: Option<String> = row.try_get(0)?;
     let version = version.ok_or(OpenError::Damaged("there is no schema version"))?;
     let version = version.parse().map_err(|_| OpenError::Damaged("the schema version is not a number"))?;

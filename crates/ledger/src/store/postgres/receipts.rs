@@ -6,11 +6,11 @@ use counterfoil_core::{
     Committed, Fingerprint, Issuer, Reading, Receipt, RequestId, Revision, Subject, Timestamp, ToolName,
     Workspace,
 };
-use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::{describe, ours};
+use super::pool::Connection;
 use super::run::{Parameter, Run};
 use super::tx::Tx;
 use crate::fault::Fault;
@@ -24,6 +24,20 @@ const INSERT: &str = include_str!("sql/insert.sql");
 const VOID: &str = include_str!("sql/void.sql");
 const LIST: &str = include_str!("sql/list.sql");
 
+/// The types of the insertion's parameters.
+const INSERTED: [Type; 10] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TEXT,
+    Type::BYTEA,
+    Type::TEXT,
+    Type::TEXT,
+    Type::TIMESTAMPTZ,
+];
+
 /// What one look-up tells.
 pub(super) struct Found {
     /// When the transaction that was looked in began: the receipt is recorded in that one or not at all.
@@ -36,22 +50,47 @@ pub(super) struct Found {
 pub(super) async fn find(run: &impl Run, key: Key<'_>) -> Result<Found, Fault> {
     let rows = run.rows(FIND, &Words::of(&key).parameters()).await?;
     let row = rows.first().ok_or_else(|| Fault::Broken("a look-up told nothing".into()))?;
-    let state: Option<&str> = row.try_get(2)?;
-    let receipt = match state {
-        None => None,
-        Some("voided") => Some(Receipt::Voided),
-        Some("committed") => {
-            let committed = committed(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-            Some(Receipt::Committed(committed?))
-        }
-        Some(_) => return Err(newer()),
-    };
-    Ok(Found { begun: row.try_get(0)?, now: timestamp(row.try_get(1)?), receipt })
+    Ok(Found { begun: row.try_get(0)?, now: timestamp(row.try_get(1)?), receipt: receipt(row, 2)? })
 }
 
-/// Has the look-up prepared on `wrapper`, which keeps it: so that it goes out in one flush with its BEGIN.
-pub(super) async fn prepare_find(wrapper: &ClientWrapper) -> Result<(), tokio_postgres::Error> {
-    wrapper.prepare_typed_cached(FIND, &[const { Type::TEXT }; 5]).await.map(drop)
+/// The receipt, if there is one, in the columns from `at`: state, revision, fingerprint, committed_at, result.
+pub(super) fn receipt(row: &Row, at: usize) -> Result<Option<Receipt>, Fault> {
+    match row.try_get::<_, Option<&str>>(at)? {
+        None => Ok(None),
+        Some("voided") => Ok(Some(Receipt::Voided)),
+        Some("committed") => {
+            let [revision, fingerprint, instant, result] = [at + 1, at + 2, at + 3, at + 4];
+            let committed = committed(
+                row.try_get(revision)?,
+                row.try_get(fingerprint)?,
+                row.try_get(instant)?,
+                row.try_get(result)?,
+            );
+            Ok(Some(Receipt::Committed(committed?)))
+        }
+        Some(_) => Err(newer()),
+    }
+}
+
+/// Has the look-up prepared on `connection`, if it keeps it: so that it goes out in one flush with its BEGIN.
+pub(super) async fn prepare_find(connection: &Connection) -> Result<(), tokio_postgres::Error> {
+    prepare(connection, FIND, &[const { Type::TEXT }; 5]).await
+}
+
+/// Has the receipt's insertion prepared: so that no COMMIT which is sent after it can overtake it.
+pub(super) async fn prepare_insert(connection: &Connection) -> Result<(), tokio_postgres::Error> {
+    prepare(connection, INSERT, &INSERTED).await
+}
+
+async fn prepare(
+    connection: &Connection,
+    sql: &'static str,
+    types: &[Type],
+) -> Result<(), tokio_postgres::Error> {
+    if !connection.keeps() {
+        return Ok(());
+    }
+    connection.wrapper.prepare_typed_cached(sql, types).await.map(drop)
 }
 
 /// The database's clock.
@@ -66,18 +105,16 @@ pub(super) async fn insert(
     run: &impl Run,
     key: Key<'_>,
     reading: &Reading,
+    intent: Option<&str>,
     result: &str,
     begun: SystemTime,
 ) -> Result<Timestamp, Fault> {
-    let (revision, intent) = (reading.revision.as_str(), reading.intent.text());
+    let revision = reading.revision.as_str();
     let fingerprint = reading.fingerprint.as_bytes().as_slice();
     let words = Words::of(&key);
-    let mut parameters = words.parameters();
-    parameters.push((&revision, Type::TEXT));
-    parameters.push((&fingerprint, Type::BYTEA));
-    parameters.push((&intent, Type::TEXT));
-    parameters.push((&result, Type::TEXT));
-    parameters.push((&begun, Type::TIMESTAMPTZ));
+    let mut values: Vec<&(dyn ToSql + Sync)> = words.values().collect();
+    values.extend([&revision as &(dyn ToSql + Sync), &fingerprint, &intent, &result, &begun]);
+    let parameters: Vec<Parameter<'_>> = values.into_iter().zip(INSERTED).collect();
     let rows = run.rows(INSERT, &parameters).await.map_err(fault_of_ours)?;
     let row =
         rows.first().ok_or_else(|| Fault::Broken("a receipt was swallowed by a trigger or rule".into()))?;
@@ -86,7 +123,7 @@ pub(super) async fn insert(
 
 /// A constraint that refuses a receipt is none of the caller's: other arguments would not help. A rival's receipt
 /// stays what it is.
-fn fault_of_ours(error: tokio_postgres::Error) -> Fault {
+pub(super) fn fault_of_ours(error: tokio_postgres::Error) -> Fault {
     if ours(&error) {
         Fault::Broken(format!("a receipt was refused: {}", describe(&error)))
     } else {
@@ -104,7 +141,7 @@ pub(super) async fn insert_void(run: &impl Run, key: Key<'_>) -> Result<(), Faul
 /// # Errors
 /// [`Fault::Broken`] for a row that a newer program wrote.
 pub async fn find_record(tx: &Tx, key: Key<'_>) -> Result<Option<Record>, Fault> {
-    let rows = tx.wrapper().rows(FIND_RECORD, &Words::of(&key).parameters()).await?;
+    let rows = tx.connection().rows(FIND_RECORD, &Words::of(&key).parameters()).await?;
     rows.first().map(record).transpose()
 }
 
@@ -128,14 +165,14 @@ pub async fn list(tx: &Tx, filter: &Filter) -> Result<Vec<Record>, Fault> {
         (&limit, Type::INT8),
         (&offset, Type::INT8),
     ];
-    tx.wrapper().rows(LIST, &parameters).await?.iter().map(record).collect()
+    tx.connection().rows(LIST, &parameters).await?.iter().map(record).collect()
 }
 
 /// The words of a key, borrowed for as long as a statement runs.
-struct Words<'a>([&'a str; 5]);
+pub(super) struct Words<'a>([&'a str; 5]);
 
 impl<'a> Words<'a> {
-    fn of(key: &Key<'a>) -> Self {
+    pub(super) fn of(key: &Key<'a>) -> Self {
         let principal = key.principal;
         Self([
             principal.workspace.as_str(),
@@ -146,8 +183,12 @@ impl<'a> Words<'a> {
         ])
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
+        self.0.iter().map(|word| word as &(dyn ToSql + Sync))
+    }
+
     fn parameters(&self) -> Vec<Parameter<'_>> {
-        self.0.iter().map(|word| (word as &(dyn ToSql + Sync), Type::TEXT)).collect()
+        self.values().map(|word| (word, Type::TEXT)).collect()
     }
 }
 
@@ -193,7 +234,7 @@ fn newer() -> Fault {
 }
 
 /// Whole microseconds both here and there, so nothing is lost either way.
-fn timestamp(at: SystemTime) -> Timestamp {
+pub(super) fn timestamp(at: SystemTime) -> Timestamp {
     let micros = |of: Duration| i64::try_from(of.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(match at.duration_since(UNIX_EPOCH) {
         Ok(since) => micros(since),
@@ -201,7 +242,7 @@ fn timestamp(at: SystemTime) -> Timestamp {
     })
 }
 
-fn instant(at: Timestamp) -> SystemTime {
+pub(super) fn instant(at: Timestamp) -> SystemTime {
     let by = Duration::from_micros(at.micros().unsigned_abs());
     if at.micros() < 0 { UNIX_EPOCH - by } else { UNIX_EPOCH + by }
 }

@@ -1,14 +1,18 @@
 //! What is tried again inside, how often, and what is answered when that was not enough.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use counterfoil_core::{Code, Refusal};
+use counterfoil_core::{Code, Operation, Refusal};
 use deadpool::managed::{Object, Pool, PoolError};
+use futures_util::FutureExt as _;
+use tokio::runtime::Handle;
 
+use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, describe, lost, repeatable};
 use super::pool::Manager;
 use crate::fault::{Fault, internal};
@@ -74,7 +78,7 @@ pub(super) trait Attempt: Send + 'static {
     fn once<'a>(
         &'a mut self,
         connection: Object<Manager>,
-        doubt: &'a AtomicBool,
+        doubt: &'a Doubt,
     ) -> Boxed<'a, Result<Self::Answer, Setback>>;
 }
 
@@ -89,28 +93,69 @@ pub(super) struct Bounds {
     pub(super) queue: usize,
 }
 
-/// Runs `attempt` to an answer on a task of its own: once begun, a call goes on whatever its caller does.
+/// Where an attempt runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In a task of its own: a caller who keeps the future and does not poll it must not keep a transaction open.
+    Apart,
+    /// Where its caller waits, which costs no task and no waking: for what is one statement, and holds nothing open
+    /// between two. Dropped on its way, it goes on in a task of its own.
+    Here,
+}
+
+/// Runs `attempt` to an answer: once begun, a call goes on whatever its caller does.
 pub(super) async fn drive<A: Attempt>(
     pool: Pool<Manager>,
     bounds: Bounds,
+    place: Place,
     attempt: A,
 ) -> Result<A::Answer, Refusal> {
     if pool.status().waiting >= bounds.queue {
         return Err(Refusal::busy(RETRY_AFTER));
     }
-    let doubt = Arc::new(AtomicBool::new(false));
+    let doubt = Arc::<Doubt>::default();
     let up = Arc::clone(&doubt);
-    let task = tokio::spawn(async move {
+    let trying = async move {
         let trying = try_on(&pool, bounds.tries, attempt, &up);
         tokio::time::timeout(bounds.call_wait, trying).await
-    });
-    match task.await {
-        Ok(Ok(answer)) => answer,
-        Err(ended) if ended.is_panic() && !doubt.load(Ordering::SeqCst) => {
-            Err(internal("a handler panicked when it was dropped"))
-        }
+    };
+    let trying: Boxed<'static, _> = Box::pin(AssertUnwindSafe(trying).catch_unwind());
+    let told = match place {
+        Place::Here => Ok(Begun { trying: Some(trying), runtime: Handle::try_current().ok() }.await),
+        Place::Apart => tokio::spawn(trying).await,
+    };
+    match told {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Err(_)) if !doubt.raised() => Err(internal("a handler panicked when it was dropped")),
         // Out of time, or the runtime is shutting down.
-        Ok(Err(_)) | Err(_) => Err(gave_up(&doubt)),
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(gave_up(&doubt)),
+    }
+}
+
+/// A call that runs to its end: if nobody waits for it any more, on the runtime on which it began.
+struct Begun<T: Send + 'static> {
+    trying: Option<Boxed<'static, T>>,
+    runtime: Option<Handle>,
+}
+
+impl<T: Send + 'static> Future for Begun<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(trying) = &mut self.trying else { return Poll::Pending };
+        let polled = trying.as_mut().poll(context);
+        if polled.is_ready() {
+            self.trying = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Begun<T> {
+    fn drop(&mut self) {
+        if let (Some(trying), Some(runtime)) = (self.trying.take(), self.runtime.take()) {
+            drop(runtime.spawn(trying));
+        }
     }
 }
 
@@ -118,7 +163,7 @@ async fn try_on<A: Attempt>(
     pool: &Pool<Manager>,
     tries: u32,
     mut attempt: A,
-    doubt: &AtomicBool,
+    doubt: &Doubt,
 ) -> Result<A::Answer, Refusal> {
     let mut tried = 0;
     loop {
@@ -133,25 +178,27 @@ async fn try_on<A: Attempt>(
             return Err(definite(fault.into_refusal(), doubt));
         }
         tried += 1;
-        if tried >= tries && !doubt.load(Ordering::SeqCst) {
+        if tried >= tries && !doubt.raised() {
             return Err(Refusal::busy(RETRY_AFTER));
         }
         tokio::time::sleep(pause(tried)).await;
     }
 }
 
-/// "Not now" about a try that may have committed is "unknown".
-fn definite(refusal: Refusal, doubt: &AtomicBool) -> Refusal {
+/// "Not now" about a try that may have committed is "unknown"; and so is "not so far" about one that may not have come
+/// to its receipt yet.
+fn definite(refusal: Refusal, doubt: &Doubt) -> Refusal {
     let passing = matches!(refusal.code(), Code::Busy | Code::Internal);
-    if passing && doubt.load(Ordering::SeqCst) { Refusal::outcome_unknown(RETRY_AFTER) } else { refusal }
-}
-
-fn gave_up(doubt: &AtomicBool) -> Refusal {
-    if doubt.load(Ordering::SeqCst) {
+    let early = refusal.operation() == Some(Operation::NotCommittedSoFar);
+    if (passing && doubt.raised()) || (early && doubt.open()) {
         Refusal::outcome_unknown(RETRY_AFTER)
     } else {
-        Refusal::busy(RETRY_AFTER)
+        refusal
     }
+}
+
+fn gave_up(doubt: &Doubt) -> Refusal {
+    if doubt.raised() { Refusal::outcome_unknown(RETRY_AFTER) } else { Refusal::busy(RETRY_AFTER) }
 }
 
 /// A connection, within the pool's own time limits.
@@ -168,7 +215,7 @@ pub(super) async fn connection(pool: &Pool<Manager>) -> Result<Object<Manager>, 
 }
 
 /// Longer each time, and never the same for two rivals.
-fn pause(tried: u32) -> Duration {
+pub(super) fn pause(tried: u32) -> Duration {
     let most = (2_u64 << tried.min(8)).min(500);
     Duration::from_millis(rand::random_range(0..=most))
 }

@@ -3,9 +3,10 @@
 
 use std::future::Future;
 
-use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Row};
+
+use super::pool::Connection;
 
 /// A parameter and its type.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -29,12 +30,15 @@ impl<C: GenericClient + Sync> Run for Once<'_, C> {
     }
 }
 
-/// On a connection of our own, which keeps the statement.
-impl Run for ClientWrapper {
+/// On a connection of our own, which keeps the statement, if the server behind it is always the same.
+impl Run for Connection {
     async fn rows(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        if !self.keeps() {
+            return self.wrapper.query_typed(sql, parameters).await;
+        }
         let types: Vec<_> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = self.prepare_typed_cached(sql, &types).await?;
+        let statement = self.wrapper.prepare_typed_cached(sql, &types).await?;
         let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
-        self.query(&statement, &values).await
+        self.wrapper.query(&statement, &values).await
     }
 }

@@ -1,19 +1,19 @@
 //! What a handler works in: a connection of ours inside a transaction, and one instant.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use counterfoil_core::{Receipt, Timestamp};
+use counterfoil_core::{Call, Reading, Receipt, Timestamp};
 use deadpool::managed::Object;
 use deadpool_postgres::ClientWrapper;
 use futures_util::FutureExt;
-use futures_util::future::{join, join3};
+use futures_util::future::{join, join3, join4};
 use tokio_postgres::{Client, Error, Statement};
 
+use super::doubt::Doubt;
 use super::error::lost;
-use super::pool::Manager;
-use super::receipts::{find, now, prepare_find};
+use super::pool::{Connection, Manager, Planning};
+use super::receipts::{find, insert, now, prepare_find, prepare_insert};
 use super::retry::Setback;
 use crate::fault::Fault;
 use crate::key::Key;
@@ -31,7 +31,7 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// PostgreSQL answers the COMMIT of a failed transaction with a rollback and without an error. The statement before
 /// it in the same message fails there, and then COMMIT is never reached. It also keeps our own time limit from
 /// cutting short COMMIT's wait for a standby.
-const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
+pub(super) const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
 
 const FENCE: &str = include_str!("sql/fence.sql");
 
@@ -60,10 +60,12 @@ impl Tx {
     /// Begins, and looks `key` up, in one flush.
     pub(super) async fn begin(&mut self, key: Key<'_>) -> Result<Option<Receipt>, Fault> {
         self.open = true;
-        let wrapper = &self.connection.wrapper;
-        prepare_find(wrapper).await?;
+        self.connection.plan(Planning::AsEver);
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        prepare_find(connection).await?;
+        let begin = connection.beginning(BEGIN);
         let (begun, found, restored) =
-            join3(wrapper.batch_execute(BEGIN), find(wrapper, key), wrapper.batch_execute(AS_EVER)).await;
+            join3(wrapper.batch_execute(&begin), find(connection, key), wrapper.batch_execute(AS_EVER)).await;
         begun?;
         let found = found?;
         restored?;
@@ -71,11 +73,74 @@ impl Tx {
         Ok(found.receipt)
     }
 
+    /// Begins, looks `key` up, and goes on with `more`, all in one flush: what `more` sends at once goes with it.
+    pub(super) async fn begin_with<T>(
+        &mut self,
+        key: Key<'_>,
+        more: impl AsyncFnOnce(&Connection) -> T,
+    ) -> Result<(Option<Receipt>, T), Fault> {
+        self.open = true;
+        self.connection.plan(Planning::AsEver);
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        prepare_find(connection).await?;
+        let begin = connection.beginning(BEGIN);
+        let (begun, found, restored, more) = join4(
+            wrapper.batch_execute(&begin),
+            find(connection, key),
+            wrapper.batch_execute(AS_EVER),
+            more(connection),
+        )
+        .await;
+        begun?;
+        let found = found?;
+        restored?;
+        (self.now, self.begun) = (found.now, found.begun);
+        Ok((found.receipt, more))
+    }
+
+    /// Steps 11 and 12 in one flush. `doubt` is raised while they are on their way, and stays so if an answer is lost:
+    /// that try may be anywhere.
+    pub(super) async fn record(
+        &mut self,
+        call: &Call,
+        reading: &Reading,
+        result: &str,
+        doubt: &Doubt,
+    ) -> Result<Timestamp, Setback> {
+        // Not in the flush: COMMIT would overtake what has to be prepared first.
+        prepare_insert(&self.connection).await?;
+        let before = doubt.begun();
+        let connection = &*self.connection;
+        let (inserted, committed) = join(
+            insert(connection, Key::from(call), reading, call.stored(reading), result, self.begun),
+            connection.wrapper.batch_execute(COMMIT),
+        )
+        .await;
+        let gone = |fault: &Fault| matches!(fault, Fault::Postgres(error) if lost(error));
+        if connection.unreplicated()
+            || inserted.as_ref().is_err_and(gone)
+            || committed.as_ref().is_err_and(lost)
+        {
+            return Err(Setback::Doubt);
+        }
+        if inserted.is_err() || committed.is_err() {
+            doubt.back(before);
+        }
+        let inserted = inserted?;
+        committed?;
+        doubt.settled();
+        self.open = false;
+        self.connection.fence();
+        Ok(inserted)
+    }
+
     /// Begins a read of one snapshot.
     pub(super) async fn begin_read(&mut self) -> Result<(), Fault> {
         self.open = true;
-        let wrapper = &self.connection.wrapper;
-        let (begun, now) = join(wrapper.batch_execute(BEGIN_READ), now(wrapper)).await;
+        self.connection.plan(Planning::AsEver);
+        let (connection, wrapper) = (&*self.connection, &self.connection.wrapper);
+        let begin = connection.beginning(BEGIN_READ);
+        let (begun, now) = join(wrapper.batch_execute(&begin), now(connection)).await;
         begun?;
         self.now = now?;
         Ok(())
@@ -84,7 +149,9 @@ impl Tx {
     /// Begins a write that has no receipt.
     pub(super) async fn begin_write(&mut self) -> Result<(), Fault> {
         self.open = true;
-        Ok(self.wrapper().batch_execute(BEGIN).await?)
+        self.connection.plan(Planning::AsEver);
+        let begin = self.connection.beginning(BEGIN);
+        Ok(self.wrapper().batch_execute(&begin).await?)
     }
 
     /// The database's clock when this attempt began; the receipt's own instant is that of its insertion, after
@@ -94,7 +161,15 @@ impl Tx {
         self.now
     }
 
-    /// Prepares `sql`, and keeps it for the next calls on the same connection.
+    /// Does the connection keep prepared statements? Where it does not ([`super::Options::prepare`]), a handler runs
+    /// `query_typed` and its like.
+    #[must_use]
+    pub fn keeps_statements(&self) -> bool {
+        self.connection.keeps()
+    }
+
+    /// Prepares `sql`, and keeps it for the next calls on the same connection. Only where it
+    /// [keeps statements](Tx::keeps_statements).
     ///
     /// # Errors
     /// The database's own.
@@ -110,6 +185,20 @@ impl Tx {
         &self.connection.wrapper
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// From here to [`Tx::closed`] something is on its way: dropped between the two, the connection is severed.
+    pub(super) fn opened(&mut self) {
+        self.open = true;
+    }
+
+    /// Nothing is on its way any more, and no transaction is open.
+    pub(super) fn closed(&mut self) {
+        self.open = false;
+    }
+
     pub(super) fn fenced(&self) -> bool {
         self.connection.fenced()
     }
@@ -122,27 +211,30 @@ impl Tx {
     }
 
     /// Step 12. `doubt` is raised while COMMIT is on its way, and stays so if its answer is lost.
-    pub(super) async fn commit(&mut self, doubt: &AtomicBool) -> Result<(), Setback> {
-        doubt.store(true, Ordering::SeqCst);
+    pub(super) async fn commit(&mut self, doubt: &Doubt) -> Result<(), Setback> {
+        doubt.committing();
         let answer = self.connection.wrapper.batch_execute(COMMIT).await;
         if self.connection.unreplicated() || answer.as_ref().is_err_and(lost) {
             return Err(Setback::Doubt);
         }
         // A definite answer, also about older tries: what was inserted here had waited for theirs.
-        doubt.store(false, Ordering::SeqCst);
-        answer?;
+        if let Err(error) = answer {
+            doubt.waited();
+            return Err(error.into());
+        }
+        doubt.settled();
         self.open = false;
         self.connection.fence();
         Ok(())
     }
 
     /// Makes sure that what was seen here is as durable as a commit, and ends.
-    pub(super) async fn fence(&mut self, doubt: &AtomicBool) -> Result<(), Setback> {
-        let before = doubt.load(Ordering::SeqCst);
+    pub(super) async fn fence(&mut self, doubt: &Doubt) -> Result<(), Setback> {
         self.wrapper().batch_execute(FENCE).await?;
+        let before = doubt.raised();
         let fenced = self.commit(doubt).await;
-        if fenced.is_err() {
-            doubt.fetch_or(before, Ordering::SeqCst);
+        if fenced.is_err() && before {
+            doubt.committing();
         }
         fenced
     }

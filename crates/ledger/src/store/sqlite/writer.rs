@@ -292,6 +292,8 @@ fn unopened(error: OpenError) -> Refusal {
         | OpenError::Postgres(_)
         | OpenError::Encoding(_)
         | OpenError::Standby
+        | OpenError::Late(_)
+        | OpenError::Authorities { .. }
         | OpenError::TooOld { .. }
         | OpenError::Damaged(_)
         | OpenError::NoWal(_)
