@@ -10,6 +10,7 @@ mod migrate;
 mod output;
 mod place;
 mod progress;
+mod proxy;
 mod receipts;
 mod serve;
 mod token;
@@ -60,6 +61,9 @@ enum Command {
         after_help = call::AFTER_HELP
     )]
     Call(call::Arguments),
+    /// Stand between an agent and an MCP server: calls that change something are made once, whatever is lost
+    #[command(after_help = proxy::AFTER_HELP)]
+    Proxy(proxy::Arguments),
     /// Operations of this side: list them, resume or void what is unknown
     #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
     Journal(journal::Command),
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Command::Check { config } => check::check(&config),
         Command::Demo => demo::demo(),
         Command::Call(arguments) => call::run(&arguments),
+        Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Journal(command) => journal::run(&command),
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Receipts(command) => receipts::run(&command),
