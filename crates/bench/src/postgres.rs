@@ -380,7 +380,7 @@ const MANY: i64 = 1_000_000;
 /// Ours: 8 callers over a million receipts. Baseline: the same over none.
 pub(crate) fn growth_fresh(_: &Path, slice: Duration) -> anyhow::Result<Vec<Round>> {
     let site = Site::start()?;
-    let (full, empty) = (site.service("full", 8, MANY)?, site.service("empty", 8, 0)?);
+    let (full, empty) = (site.service("many", 8, MANY)?, site.service("empty", 8, 0)?);
     let (mut with, mut without) = (edits(8), edits(8));
     let run = |service: &Service, edits: &mut Vec<Edit>| {
         site.runtime.block_on(at_once(edits, slice, |edit, end| receipted(service.clone(), edit, end)))
@@ -391,7 +391,7 @@ pub(crate) fn growth_fresh(_: &Path, slice: Duration) -> anyhow::Result<Vec<Roun
 /// Ours: 8 callers replay, over a million receipts. Baseline: the same over those that they replay.
 pub(crate) fn growth_replay(_: &Path, slice: Duration) -> anyhow::Result<Vec<Round>> {
     let site = Site::start()?;
-    let (full, empty) = (site.service("full", 8, MANY)?, site.service("empty", 8, 0)?);
+    let (full, empty) = (site.service("many", 8, MANY)?, site.service("empty", 8, 0)?);
     let past = |service: &Service| anyhow::Ok(Arc::new(site.runtime.block_on(committed(service, PAST))?));
     let (of_full, of_empty) = (past(&full)?, past(&empty)?);
     let (mut with, mut without) = (edits(8), edits(8));

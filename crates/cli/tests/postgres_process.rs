@@ -49,7 +49,7 @@ fn databases_that_cannot_be_served_from() {
         (format!("postgres://postgres:hunter2@{host}/nowhere"), "", "the database does not exist: create it"),
         (
             format!("postgres://postgres:hunter2@127.0.0.1:1/{name}"),
-            "start_wait = \"10ms\"",
+            "start_wait = \"2s\"",
             "cannot be reached",
         ),
         (url.clone(), "password_env = \"COUNTERFOIL_NO_SUCH_VARIABLE\"", "this variable is not set"),
@@ -66,6 +66,9 @@ fn databases_that_cannot_be_served_from() {
             assert_eq!(output.status.code(), Some(1), "{command} {url}: {told}");
             assert!(told.contains(said), "{command} {url}: {told}");
             assert!(!told.contains("hunter2"), "{told}");
+            // Only what may pass by itself is waited for, only by a server, and it says so.
+            let waited = command == "serve" && more.starts_with("start_wait");
+            assert_eq!(told.contains("waiting for the database: "), waited, "{command} {url}: {told}");
         }
     }
     let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'counterfoil%'";

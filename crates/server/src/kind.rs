@@ -151,6 +151,39 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// SQL that writes a value `{}` of this type, which is `of`, byte for byte as we write it; where the database writes
+    /// it otherwise (doubles, documents, padded text), there is none.
+    pub(crate) fn sql(&self, of: &Type, output: Option<OutputType>) -> Option<String> {
+        let quoted = |text: &str| Some(format!("'\"' || {text} || '\"'"));
+        match self {
+            Self::Boolean => Some("({})::text".to_owned()),
+            Self::Integer(_) if output == Some(OutputType::String) => quoted("({})::text"),
+            Self::Integer(_) => Some("({})::text".to_owned()),
+            Self::Numeric if output == Some(OutputType::Number) => None,
+            Self::Numeric | Self::Uuid => quoted("({})::text"),
+            Self::Text if output == Some(OutputType::Json) || *of == Type::BPCHAR => None,
+            Self::Text => Some("to_json(({})::text)::text".to_owned()),
+            Self::Instant => quoted(&dated("({}) AT TIME ZONE 'UTC'", "YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"")),
+            Self::Local => quoted(&dated("({})", "YYYY-MM-DD\"T\"HH24:MI:SS.US")),
+            Self::Date => quoted(&dated("({})", "YYYY-MM-DD")),
+            Self::Time => quoted("to_char(({})::time, 'HH24:MI:SS.US')"),
+            Self::Bytes => quoted("translate(encode(({}), 'base64'), E'\\n', '')"),
+            Self::Float4 | Self::Float8 | Self::Json | Self::Jsonb | Self::List(_) => None,
+        }
+    }
+}
+
+/// SQL that writes an instant or a date. One outside of the years 1 to 9999 has no RFC 3339: the division is by zero,
+/// and undoes the call.
+fn dated(value: &str, form: &str) -> String {
+    format!(
+        "CASE WHEN NOT isfinite({value}) THEN ({{}})::text \
+         WHEN extract(year FROM {value}) BETWEEN 1 AND 9999 THEN to_char({value}, '{form}') \
+         ELSE (1 / (extract(year FROM {value}) - extract(year FROM {value})))::text END"
+    )
+}
+
 /// The name of a type as SQL that means it and no other, whatever the search path says.
 pub(crate) fn spelt(kind: &Type) -> String {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));

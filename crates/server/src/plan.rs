@@ -12,6 +12,7 @@ mod tool;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,6 +82,8 @@ pub struct Server {
     pub start_wait: Duration,
     /// Settings that each call's transaction gets, and what they are set to.
     pub session: Vec<(String, Bind)>,
+    /// Where the witness of recent history is kept, if there is a place for it.
+    pub state: Option<PathBuf>,
 }
 
 /// A SQLite database.
@@ -200,6 +203,12 @@ pub struct Statement {
     pub binds: Vec<Bind>,
     /// Their types, as PostgreSQL tells them.
     pub kinds: Vec<Type>,
+    /// Where each stands in `sql`, and which of them it is; of PostgreSQL's.
+    pub slots: Vec<(Range<usize>, usize)>,
+    /// It begins with WITH.
+    pub with: bool,
+    /// It returns `*`, whatever that is by then.
+    pub star: bool,
     /// What it returns.
     pub columns: Vec<Column>,
 }
@@ -237,6 +246,8 @@ pub struct Column {
     pub output: Option<OutputType>,
     /// Its JSON type where that is certain.
     pub certain: Option<&'static str>,
+    /// SQL of PostgreSQL's that writes its value `{}` as we do, where there is some.
+    pub json: Option<Box<str>>,
 }
 
 /// Reads the config `text`, called `source_name`, and holds it against its database: one report has the mistakes of

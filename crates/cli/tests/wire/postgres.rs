@@ -41,6 +41,12 @@ pub(crate) const CASES: &[Case] = &[
         steps: exact,
     },
     Case {
+        name: "Q3 on PostgreSQL: one statement and step by step tell the same",
+        codes: &[Code::PreconditionFailed, Code::VersionConflict],
+        on: On::Own(FORMS, FORMS_SCHEMA),
+        steps: forms,
+    },
+    Case {
         name: "row-level security",
         codes: &[Code::ResourceUnavailable],
         on: On::Own(SECURED, SECURED_SCHEMA),
@@ -196,6 +202,10 @@ fn exact(stage: &mut Stage) {
     ] {
         assert!(done.result.contains(part), "{part}\n{}", done.result);
     }
+    let last = stage.fresh(Alice, &add("last", "day", json!("9999-12-31")));
+    assert!(last.result.contains(r#""day":"9999-12-31""#), "{last:?}");
+    let last = stage.fresh(Alice, &add("never", "at", json!("9999-12-31T23:59:59Z")));
+    assert!(last.result.contains(r#""at":"9999-12-31T23:59:59.000000Z""#), "{last:?}");
     stage.replayed(Alice, &first, &done);
     stage.restart();
     stage.replayed(Alice, &first, &done);
@@ -219,7 +229,64 @@ fn exact(stage: &mut Stage) {
         assert_eq!(refused.error["fields"][0]["pointer"], format!("/{name}"), "{refused:?}");
     }
     let _label = stage.refused(Alice, &add("label", "mood", json!("odd")), Code::InvalidArguments);
-    stage.receipts(1);
+    stage.receipts(3);
+}
+
+const FORMS_SCHEMA: &str = "
+CREATE TABLE forms (
+  id bigint PRIMARY KEY, workspace_id text NOT NULL, version int NOT NULL, flag boolean, small smallint, whole bigint, exact numeric,
+  words text, name varchar(40), ref uuid, at timestamptz, local timestamp, day date, hour time, bytes bytea);
+INSERT INTO forms VALUES (1, 'team-a', 1, true, -1, 9223372036854775807, 12345678901234567890.1200, E'tab\t\"q\" \\\\ \x01\x7f é 😀', 'n',
+  '0f0e0d0c-0b0a-0908-0706-050403020100', '2026-11-30T14:00:00.5Z', '0001-01-01', '9999-12-31', '24:00', decode(repeat('00ff10', 40), 'hex'));
+INSERT INTO forms VALUES (3, 'team-a', 1, NULL, NULL, NULL, 'NaN', '', NULL, NULL, 'infinity', '-infinity', 'infinity', '00:00', '');
+INSERT INTO forms SELECT id + 1, workspace_id, version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes FROM forms;";
+/// The same write as one statement and as a list, which runs step by step.
+const FORMS: &str = r#"
+[tools.one]
+revision = "v1"
+scope = "automation:write"
+access = "SELECT 1 FROM forms WHERE id = :id AND workspace_id = :workspace FOR SHARE"
+write = "UPDATE forms SET version = version + 1 WHERE id = :id AND workspace_id = :workspace AND version = :expected_version AND :really RETURNING version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes, :id::text AS text, :now > '2026-01-01' AS late"
+current = "SELECT version, words FROM forms WHERE id = :id AND workspace_id = :workspace"
+output = { small = "string" }
+input = { id = { type = "integer" }, expected_version = { type = "integer" }, really = { type = "boolean", default = true } }
+
+[tools.two]
+revision = "v1"
+scope = "automation:write"
+access = "SELECT 1 FROM forms WHERE id = :id AND workspace_id = :workspace FOR SHARE"
+write = [
+  "UPDATE forms SET version = version + 1 WHERE id = :id AND workspace_id = :workspace AND version = :expected_version AND :really RETURNING version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes, :id::text AS text, :now > '2026-01-01' AS late",
+  { sql = "DELETE FROM forms WHERE workspace_id = :workspace AND id < 0", may_change_nothing = true },
+]
+current = "SELECT version, words FROM forms WHERE id = :id AND workspace_id = :workspace"
+output = { small = "string" }
+input = { id = { type = "integer" }, expected_version = { type = "integer" }, really = { type = "boolean", default = true } }
+"#;
+
+fn forms(stage: &mut Stage) {
+    let call = |tool: &str, id: &str, row: i64, version: i64, really: bool| {
+        let arguments = json!({ "request_id": id, "id": row, "expected_version": version, "really": really });
+        Send::new(tool, arguments.to_string())
+    };
+    for row in [1, 3] {
+        let one = stage.fresh(Alice, &call("one", &format!("a-{row}"), row, 1, true));
+        let two = stage.fresh(Alice, &call("two", &format!("b-{row}"), row + 1, 1, true));
+        let same = two.result.replace(&format!("\"text\":\"{}\"", row + 1), &format!("\"text\":\"{row}\""));
+        assert_eq!(one.result, same);
+        stage.replayed(Alice, &call("one", &format!("a-{row}"), row, 1, true), &one);
+        // The rule ends in a lock, which a transaction that only reads cannot take.
+        let status = stage.ask("operation_status", Alice, "one", &format!("a-{row}"));
+        assert_eq!(status["result"].to_string(), one.result, "{status}");
+    }
+    for tool in ["one", "two"] {
+        let stale = stage.refused(Alice, &call(tool, "c", 1, 1, true), Code::VersionConflict);
+        assert_eq!(stale.error["current"]["version"], 2, "{stale:?}");
+        // The row is still at the version that the caller saw: something else was not met.
+        let unmet = stage.refused(Alice, &call(tool, "d", 1, 2, false), Code::PreconditionFailed);
+        assert_eq!(unmet.error["current"]["version"], 2, "{unmet:?}");
+    }
+    stage.receipts(4);
 }
 
 const SECURED_SCHEMA: &str = "

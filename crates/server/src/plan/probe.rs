@@ -4,6 +4,7 @@ mod postgres;
 mod sqlite;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 use counterfoil::tokio_postgres::types::Type;
@@ -33,6 +34,8 @@ pub(super) struct Facts {
     pub parameters: Vec<String>,
     /// Their types, as PostgreSQL tells them.
     pub kinds: Vec<Type>,
+    /// Where each stands in `sql`, and which of them it is.
+    pub slots: Vec<(Range<usize>, usize)>,
     /// The columns it returns.
     pub columns: Vec<ColumnFact>,
     /// It changes nothing.

@@ -112,6 +112,8 @@ pub(super) struct Numbered {
     pub sql: String,
     /// What `$1`, `$2` … are.
     pub parameters: Vec<Parameter>,
+    /// Where each `$n` stands, and which of them it is, from 0.
+    pub slots: Vec<(Range<usize>, usize)>,
     /// Where pieces of it begin, here and as written.
     places: Vec<(usize, usize)>,
 }
@@ -128,7 +130,8 @@ impl Scanned {
     /// Numbers the parameters: each its own number, or, `apart`, each place of each. `cast` says what type one has
     /// that the database could not know.
     pub(super) fn numbered(&self, apart: bool, cast: &dyn Fn(&Parameter) -> Option<String>) -> Numbered {
-        let mut numbered = Numbered { sql: String::new(), parameters: Vec::new(), places: vec![(0, 0)] };
+        let mut numbered =
+            Numbered { sql: String::new(), parameters: Vec::new(), slots: Vec::new(), places: vec![(0, 0)] };
         let mut from = 0;
         for (parameter, place) in &self.occurrences {
             numbered.sql.push_str(&self.sql[from..place.start]);
@@ -140,7 +143,9 @@ impl Scanned {
             });
             let kind = cast(parameter).map(|kind| format!("::{kind}")).unwrap_or_default();
             // White space in front: `:a` may follow a word that `$1` would not end.
+            let start = numbered.sql.len() + 1;
             numbered.sql.push_str(&format!(" ${}{kind} ", number + 1));
+            numbered.slots.push((start..numbered.sql.len() - kind.len() - 1, number));
             numbered.places.push((numbered.sql.len(), place.end));
             from = place.end;
         }
@@ -153,6 +158,13 @@ impl Scanned {
     /// Every token as written.
     pub(super) fn tokens(&self) -> impl Iterator<Item = &str> {
         self.tokens.iter().map(|token| &self.sql[token.clone()])
+    }
+
+    /// Does `*` stand for columns somewhere?
+    pub(super) fn star(&self) -> bool {
+        let words: Vec<String> = self.tokens().map(str::to_ascii_uppercase).collect();
+        let before = ["RETURNING", "SELECT", "ALL", "DISTINCT", ",", "."];
+        words.windows(2).any(|pair| pair[1] == "*" && before.contains(&pair[0].as_str()))
     }
 
     /// Where the `at`-th token stands.

@@ -109,12 +109,17 @@ impl Planner<'_> {
         self.parameters_fit(sql, &scanned, &facts, &resolved, &place);
         let binds = self.in_order(sql, &scanned, &facts, &resolved);
         let columns = self.columns(sql, &scanned, &facts.columns, &place);
+        let star = scanned.star();
+        let with = scanned.tokens().next().is_some_and(|first| first.eq_ignore_ascii_case("WITH"));
         Some(Checked {
             statement: Statement {
                 sql: facts.sql.as_str().into(),
                 unlocked: facts.unlocked.as_deref().map(Into::into),
                 binds,
                 kinds: facts.kinds.clone(),
+                slots: facts.slots.clone(),
+                with,
+                star,
                 columns,
             },
             facts,
@@ -423,10 +428,11 @@ fn earlier(statement: &str, column: &str, place: &Place<'_>) -> Result<Option<Bi
 
 fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)], numeric: Numeric) -> Column {
     let output = output.iter().find(|(name, _)| name.value == fact.name).map(|(_, output)| output.value);
-    if let Some(kind) = fact.kind.as_ref().and_then(Kind::of) {
+    if let (Some(kind), Some(of)) = (fact.kind.as_ref().and_then(Kind::of), &fact.kind) {
         let as_number = kind == Kind::Numeric && numeric == Numeric::Number;
         let output = output.or(as_number.then_some(OutputType::Number));
-        return Column { name: fact.name.as_str().into(), output, certain: kind.json(output) };
+        let json = kind.sql(of, output).map(Into::into);
+        return Column { name: fact.name.as_str().into(), output, certain: kind.json(output), json };
     }
     let certain = match (output, fact.strict_type.as_deref()) {
         (Some(OutputType::Boolean), _) => Some("boolean"),
@@ -435,5 +441,5 @@ fn column(fact: &ColumnFact, output: &[(Spanned<String>, Spanned<OutputType>)], 
         (Some(OutputType::String | OutputType::Bytes), _) | (None, Some("TEXT" | "BLOB")) => Some("string"),
         (Some(OutputType::Json), _) | (None, Some(_) | None) => None,
     };
-    Column { name: fact.name.as_str().into(), output, certain }
+    Column { name: fact.name.as_str().into(), output, certain, json: None }
 }

@@ -5,7 +5,10 @@ mod open;
 mod operation;
 mod read;
 mod rows;
+mod verify;
 mod write;
+
+pub use verify::{Behind, behind};
 
 use std::sync::Arc;
 
@@ -72,6 +75,10 @@ impl Sqlite {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         let epoch = self.0.epoch().clone();
         self.0.write(move |tx| operation::make_void(&question, tx, epoch.as_str())).await
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.0
     }
 
     /// Finishes what was accepted. Blocks until it is done.

@@ -8,6 +8,7 @@ use counterfoil::{Clock, OpenError, SystemClock};
 use counterfoil_core::Refusal;
 
 use super::Engine;
+use super::removal::Pace;
 use super::store::Store;
 use crate::plan::Plan;
 
@@ -52,7 +53,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::start`].
     pub async fn start_at(plan: Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Self::start_prepared(plan, clock, None).await
+        Self::start_paced(plan, clock, Pace::default()).await
+    }
+
+    /// As [`Engine::start_at`], with removal at the caller's pace.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub async fn start_paced(plan: Plan, clock: Arc<dyn Clock>, pace: Pace) -> Result<Self, StartError> {
+        Self::begin(plan, clock, None, pace).await
     }
 
     /// As [`Engine::start_at`]; on SQLite `prepare` is done to every connection before it is used.
@@ -64,10 +73,20 @@ impl Engine {
         clock: Arc<dyn Clock>,
         prepare: Option<Prepare>,
     ) -> Result<Self, StartError> {
+        Self::begin(plan, clock, prepare, Pace::default()).await
+    }
+
+    async fn begin(
+        plan: Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+        pace: Pace,
+    ) -> Result<Self, StartError> {
         let store = Store::open(&plan, clock, prepare).await?;
         if let Some((tool, revision)) = store.pin(&plan.contracts).await? {
             return Err(StartError::Contract { tool, revision });
         }
-        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false) })
+        let remover = store.remover(&plan, pace);
+        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false), remover })
     }
 }

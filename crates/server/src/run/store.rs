@@ -9,6 +9,7 @@ use counterfoil_core::{Refusal, Reply};
 use super::operation::Question;
 use super::postgres::Postgres;
 use super::reading::Asking;
+use super::removal::{Pace, Remover};
 use super::sqlite::Sqlite;
 use super::start::StartError;
 use super::writing::Writing;
@@ -32,7 +33,7 @@ impl Store {
     ) -> Result<Self, StartError> {
         match &plan.database {
             Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock, prepare).map(Self::Sqlite),
-            Database::Postgres(server) => Postgres::open(server, &plan.limits).await.map(Self::Postgres),
+            Database::Postgres(server) => Postgres::open(server, plan).await.map(Self::Postgres),
         }
     }
 
@@ -81,6 +82,14 @@ impl Store {
         match self {
             Self::Sqlite(store) => store.void(question).await,
             Self::Postgres(store) => store.void(question).await,
+        }
+    }
+
+    /// Starts to remove what is over.
+    pub(super) fn remover(&self, plan: &Plan, pace: Pace) -> Remover {
+        match self {
+            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan, pace),
+            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan, pace),
         }
     }
 

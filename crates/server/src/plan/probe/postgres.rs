@@ -6,12 +6,13 @@ pub(in crate::plan) mod words;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use counterfoil::OpenError;
 use counterfoil::postgres::{Receipts, connect};
 use counterfoil::tokio_postgres::error::{DbError, ErrorPosition, SqlState};
-use counterfoil::tokio_postgres::{Client, Error, SimpleQueryMessage, Statement};
+use counterfoil::tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::Server;
@@ -104,17 +105,19 @@ impl Probe {
 
     /// The generic plan. EXPLAIN runs nothing.
     async fn explain(&self, numbered: &Numbered, parameters: usize) -> Result<Explained, Error> {
-        let prepare = format!("PREPARE counterfoil_probe AS {}\n", numbered.sql);
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("counterfoil_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let prepare = format!("PREPARE {name} AS {}\n", numbered.sql);
         let nulls = vec!["NULL"; parameters].join(", ");
         let values = if parameters == 0 { String::new() } else { format!("({nulls})") };
-        let explain = format!("EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE counterfoil_probe{values}");
+        let explain = format!("EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE {name}{values}");
         self.client.simple_query(&prepare).await?;
         let answer = self.client.simple_query(&explain).await;
-        // In a failed transaction this fails too, and the rollback does not forget a prepared statement.
+        // A rollback does not forget a prepared statement, and a failed transaction takes no other command.
         if answer.is_err() {
             self.client.batch_execute("ROLLBACK; BEGIN READ ONLY").await?;
         }
-        self.client.batch_execute("DEALLOCATE counterfoil_probe").await?;
+        let _forgotten = self.client.batch_execute(&format!("DEALLOCATE {name}")).await;
         let mut text = String::new();
         for message in answer? {
             if let SimpleQueryMessage::Row(row) = message {
@@ -134,10 +137,11 @@ impl Probe {
         explained.fit()?;
         let own_reads = words::names(scanned);
         let mut facts = Facts {
-            sql: numbered.sql.trim().to_owned(),
+            sql: numbered.sql.trim_end().to_owned(),
             unlocked: words::unlocked(scanned, &numbered.sql),
             parameters: numbered.parameters.iter().map(Parameter::bound_name).collect(),
             kinds: statement.params().to_vec(),
+            slots: numbered.slots.clone(),
             read_only: explained.changes.is_empty(),
             touched: explained.changes.clone(),
             changes: explained.changes.clone(),
@@ -172,13 +176,25 @@ impl Probe {
         rows.iter().filter_map(|row| row.try_get(0).ok()).collect()
     }
 
+    /// Asks the catalogue, in one transaction: a pooler may lend another session for the next. What cannot be had is
+    /// not needed.
+    async fn ask(&self, sql: &str, table: Option<String>) -> Vec<Row> {
+        let _begun = self.client.batch_execute("BEGIN READ ONLY").await;
+        let rows = match &table {
+            Some(table) => self.client.query(sql, &[table]).await,
+            None => self.client.query(sql, &[]).await,
+        };
+        let _ended = self.client.batch_execute("ROLLBACK").await;
+        rows.unwrap_or_default()
+    }
+
     /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(in crate::plan) fn guarded(&self, table: &str, column: &str) -> bool {
         let sql = "SELECT c.relkind::text, coalesce(string_agg(lower(p.prosrc), ' '), '') \
                    FROM pg_class AS c LEFT JOIN pg_trigger AS t ON t.tgrelid = c.oid AND NOT t.tgisinternal \
                    LEFT JOIN pg_proc AS p ON p.oid = t.tgfoid WHERE c.oid = to_regclass($1) GROUP BY c.relkind";
-        let row = self.wait(async { self.client.query_opt(sql, &[&quoted(table)]).await.ok().flatten() });
-        let Some(row) = row.flatten() else { return true };
+        let rows = self.wait(self.ask(sql, Some(quoted(table)))).unwrap_or_default();
+        let Some(row) = rows.first() else { return true };
         let kind: String = row.try_get(0).unwrap_or_default();
         let sources: String = row.try_get(1).unwrap_or_default();
         let watches = format!("old.{}", column.to_lowercase());
@@ -198,6 +214,12 @@ impl Probe {
                 self.client.query("SELECT tool, revision, contract FROM counterfoil_contracts", &[]).await?;
             let recorded = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
             recorded.collect::<Result<_, Error>>().map_err(OpenError::from)
+        };
+        let read = async {
+            self.client.batch_execute("BEGIN READ ONLY").await?;
+            let read = read.await;
+            let _ended = self.client.batch_execute("ROLLBACK").await;
+            read
         };
         self.wait(read).unwrap_or_else(|| Ok(Vec::new()))
     }
@@ -237,7 +259,7 @@ impl Probe {
             _ => return db.hint().map(str::to_owned),
         };
         let word = db.message().split('"').nth(1)?.to_owned();
-        let rows = self.wait(async { self.client.query(sql, &[]).await.unwrap_or_default() })?;
+        let rows = self.wait(self.ask(sql, None))?;
         let known: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         nearest(&word, &known).map(|near| format!("did you mean `{near}`?"))
@@ -247,13 +269,11 @@ impl Probe {
 /// Between two tries to reach a database.
 const PAUSE: Duration = Duration::from_millis(500);
 
-const SETTINGS: &str = "SET default_transaction_read_only = on; SET client_encoding = 'UTF8'; \
-                        SET client_min_messages = 'error'; SET application_name = 'counterfoil check'";
-
 async fn reach(server: &Server) -> Result<Client, OpenError> {
-    let client = connect(server.connect.clone(), &server.tls).await?;
-    client.batch_execute(SETTINGS).await?;
-    Ok(client)
+    // No setting of a session: behind a pooler it would be left to somebody else.
+    let mut config = server.connect.clone();
+    config.application_name("counterfoil check");
+    connect(config, &server.tls).await
 }
 
 /// A name that `schema.table` means.

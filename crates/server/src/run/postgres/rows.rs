@@ -8,8 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use counterfoil::Fault;
 use counterfoil::tokio_postgres::Row;
 use counterfoil::tokio_postgres::types::{FromSql, Type};
+use counterfoil_core::Refusal;
 use counterfoil_core::json::write_string;
-use counterfoil_core::{Refusal, Timestamp};
+use jiff::Span;
+use jiff::civil::Date;
 
 use super::super::document::document;
 use crate::config::OutputType;
@@ -69,7 +71,7 @@ pub(super) fn object(out: &mut String, row: &Row, columns: &[Column], limit: usi
 /// A column's value without quotes, `None` if it is NULL.
 pub(super) fn plain(row: &Row, at: usize) -> Result<Option<String>, Fault> {
     let Bytes(Some(raw)) = row.try_get(at)? else { return Ok(None) };
-    let column = Column { name: "".into(), output: None, certain: None };
+    let column = Column { name: "".into(), output: None, certain: None, json: None };
     let mut out = String::new();
     let kind = kind(row.columns()[at].type_())?;
     value(&mut out, raw, &kind, &column).map_err(|unwritten| unwritten.fault(&column))?;
@@ -173,9 +175,10 @@ fn uuid(raw: [u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// 2000-01-01, from where PostgreSQL counts, in microseconds since 1970.
-const EPOCH: i64 = 946_684_800_000_000;
+/// From where PostgreSQL counts.
+const EPOCH: Date = jiff::civil::date(2000, 1, 1);
 const DAY: i64 = 86_400_000_000;
+const FAR: Unwritten = Unwritten::Is("a day outside of the years 1 to 9999");
 
 /// An instant without its `Z`, and then `zone`.
 fn instant(raw: &[u8], zone: &str) -> Result<String, Unwritten> {
@@ -183,26 +186,20 @@ fn instant(raw: &[u8], zone: &str) -> Result<String, Unwritten> {
     if let Some(infinite) = infinite(micros == i64::MAX, micros == i64::MIN) {
         return Ok(infinite);
     }
-    let since_1970 = micros.checked_add(EPOCH).ok_or(FAR)?;
-    let written = rfc3339(since_1970)?;
-    Ok(format!("{}{zone}", written.trim_end_matches('Z')))
+    let (day, rest) = (day(micros.div_euclid(DAY))?, time(micros.rem_euclid(DAY)));
+    Ok(format!("{day}T{rest}{zone}"))
 }
 
 fn date(raw: &[u8]) -> Result<String, Unwritten> {
     let days = i32::from_be_bytes(array(raw)?);
-    if let Some(infinite) = infinite(days == i32::MAX, days == i32::MIN) {
-        return Ok(infinite);
-    }
-    let written =
-        rfc3339(i64::from(days).checked_mul(DAY).and_then(|day| day.checked_add(EPOCH)).ok_or(FAR)?)?;
-    Ok(written.chars().take(10).collect())
+    let infinite = infinite(days == i32::MAX, days == i32::MIN);
+    infinite.map_or_else(|| Ok(day(days.into())?.to_string()), Ok)
 }
 
-const FAR: Unwritten = Unwritten::Is("an instant outside of the years 0 to 9999");
-
-fn rfc3339(micros: i64) -> Result<String, Unwritten> {
-    let instant = Timestamp::from_micros(micros);
-    if instant.micros() == micros { Ok(instant.to_string()) } else { Err(FAR) }
+/// The day so many days after the epoch.
+fn day(days: i64) -> Result<Date, Unwritten> {
+    let span = Span::new().try_days(days).map_err(|_| FAR)?;
+    EPOCH.checked_add(span).ok().filter(|day| day.year() > 0).ok_or(FAR)
 }
 
 fn infinite(above: bool, below: bool) -> Option<String> {
@@ -242,8 +239,8 @@ fn numeric(raw: &[u8]) -> Result<String, Unwritten> {
     let (sign, scale) = (words.short()?.cast_unsigned(), words.short()?);
     match sign {
         0xC000 => return Ok("NaN".to_owned()),
-        0xD000 => return Ok("infinity".to_owned()),
-        0xF000 => return Ok("-infinity".to_owned()),
+        0xD000 => return Ok("Infinity".to_owned()),
+        0xF000 => return Ok("-Infinity".to_owned()),
         _ => {}
     }
     let mut digits = Vec::new();

@@ -1,16 +1,75 @@
 //! A declared write as the ledger's handler: access, the statements under their conditions, the row as it is now.
 
+use std::sync::Arc;
+
 use counterfoil::Fault;
-use counterfoil::postgres::{Handler, Rule, Step as Doing, Tx};
+use counterfoil::postgres::{Handler, Rule, Step as Doing, Tx, Values};
 use counterfoil::tokio_postgres::Row;
+use counterfoil::tokio_postgres::types::ToSql;
 use counterfoil_core::{Argument, Reading, Refusal};
 
 use super::super::writing::{Found, Rows, Writing, left_out};
+use super::declare::{Declarations, OneStatement, Slot};
 use super::execute::{Context, Mode, Next, Raw, each, finds, first, prepare_session};
 use super::rows;
 use crate::plan::{Plan, Statement, Step};
 
-impl Handler for Writing {
+/// A call, and the one statement that its tool is, if it is one.
+pub(super) struct Calling {
+    writing: Writing,
+    one: Option<(Arc<OneStatement>, Vec<Slot>)>,
+}
+
+impl Calling {
+    pub(super) fn new(writing: Writing, declarations: &Declarations) -> Self {
+        let one = declarations.get(&writing.tool.name).and_then(|one| {
+            let values = one.values(&writing, writing.call.live()?)?;
+            Some((Arc::clone(one), values))
+        });
+        Self { writing, one }
+    }
+}
+
+impl Handler for Calling {
+    fn access<'a>(&'a mut self, tx: &'a Tx, rule: Rule<'a>) -> Doing<'a, bool> {
+        self.writing.access(tx, rule)
+    }
+
+    fn write<'a>(&'a mut self, tx: &'a Tx, reading: &'a Reading) -> Doing<'a, Box<str>> {
+        self.writing.write(tx, reading)
+    }
+
+    fn declared(&mut self) -> Option<Values<'_>> {
+        let (one, slots) = self.one.as_ref()?;
+        let values = slots.iter().map(|slot| slot as &(dyn ToSql + Sync)).collect();
+        Some(Values { declared: &one.declared, values })
+    }
+
+    fn unchanged(&mut self, current: Option<Box<str>>) -> Refusal {
+        let writing = &self.writing;
+        let Some(step) = writing.write.steps.first() else { return Refusal::precondition_failed(current) };
+        let as_expected = writing.call.live().is_some_and(|live| {
+            let version = writing.write.version.as_ref();
+            let seen = version.and_then(|version| member(current.as_deref()?, &version.column));
+            seen.is_some_and(|seen| is(&seen, writing.expected(live)))
+        });
+        writing.unmet(step, Found { current, as_expected })
+    }
+
+    fn current<'a>(&'a mut self, tx: &'a Tx) -> Doing<'a, Option<Box<str>>> {
+        self.writing.current(tx)
+    }
+}
+
+/// The member `name` of a JSON object, without quotes.
+fn member(object: &str, name: &str) -> Option<String> {
+    let object: serde_json::Value = serde_json::from_str(object).ok()?;
+    let value = object.get(name)?;
+    Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+/// Step by step.
+impl Writing {
     fn access<'a>(&'a mut self, tx: &'a Tx, rule: Rule<'a>) -> Doing<'a, bool> {
         Box::pin(async move {
             prepare_session(tx, &self.plan, &self.call.principal).await?;

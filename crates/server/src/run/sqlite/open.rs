@@ -6,6 +6,7 @@ use std::sync::Arc;
 use counterfoil::Clock;
 use counterfoil::rusqlite::Connection;
 use counterfoil::sqlite::{Ledger, Options, Prepare};
+use counterfoil::witness::Keep;
 
 use super::super::start::StartError;
 use crate::config::Limits;
@@ -28,6 +29,7 @@ pub(super) fn open(
         result_limit: limits.result,
         clock,
         prepare,
+        witness: Some(Keep::beside(&file.path)),
         ..Options::default()
     };
     Ok(Ledger::open(&file.path, options)?)
