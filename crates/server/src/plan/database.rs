@@ -95,6 +95,7 @@ pub fn server_without_password(config: &Config, address: &Address) -> Result<Ser
         prepare: written.prepare,
         start_wait: written.start_wait,
         session: written.session.iter().map(session).collect(),
+        state: config.server.state_dir.as_ref().map(|folder| config.resolve(folder)),
     })
 }
 

@@ -199,6 +199,17 @@ impl Probe {
         rows.unwrap_or_default()
     }
 
+    /// An integer primary key that no sequence gives: whoever computes it may give it again. A sequence never goes back.
+    pub(in crate::plan) fn reusable_id(&self, table: &str) -> Option<String> {
+        let sql = "SELECT a.attname::text FROM pg_index AS i \
+                   JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
+                   WHERE i.indrelid = to_regclass($1) AND i.indisprimary AND i.indnkeyatts = 1 \
+                     AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype) \
+                     AND a.attidentity = '' AND NOT a.atthasdef";
+        let rows = self.wait(self.ask(sql, Some(quoted(table)))).unwrap_or_default();
+        rows.first()?.try_get(0).ok()
+    }
+
     /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(in crate::plan) fn guarded(&self, table: &str, column: &str) -> bool {
         let sql = "SELECT c.relkind::text, coalesce(string_agg(lower(p.prosrc), ' '), '') \
