@@ -53,6 +53,8 @@ pub const FRAME: usize = 16 << 20;
 pub const OPEN_REQUESTS: usize = 256;
 /// Messages that wait for a caller to read them.
 pub const UNREAD: usize = 256;
+/// Outcomes that left last, which a call that had come before is told too.
+pub const LEFT: usize = 256;
 /// Conversations that a listening proxy holds.
 pub const CONVERSATIONS: usize = 64;
 /// Starts of an upstream command, one after the other, without a sensible word from it; then a pause of

@@ -35,7 +35,20 @@ impl Journal {
     /// # Errors
     /// [`super::Problem::IdTaken`], [`super::Problem::OtherCaller`], or the file fails. Nothing may be sent.
     pub fn claim(&self, now: Timestamp, wanted: &Wanted) -> Result<Claim, JournalError> {
+        self.claim_unless(now, wanted, || None)
+    }
+
+    /// As [`Journal::claim`], unless `is` knows which operation it is: asked while no delivery can be written.
+    pub(crate) fn claim_unless(
+        &self,
+        now: Timestamp,
+        wanted: &Wanted,
+        is: impl FnOnce() -> Option<i64>,
+    ) -> Result<Claim, JournalError> {
         self.write(Event::Sent, |tx| {
+            if let Some(Ok(entry)) = is().map(|seq| get(tx, seq)) {
+                return Ok(Claim::Known(entry));
+            }
             if let Some(known) = known(tx, wanted)? {
                 return Ok(Claim::Known(known));
             }

@@ -185,7 +185,8 @@ impl Conversation {
         let fresh = landed.last.as_deref().filter(|_| boarded.first);
         let once = keyed.is_none();
         let told = tell(Asked { id: request.id, fresh, once, model: model.as_ref() }, report);
-        let receipt = Receipt { flights: Arc::clone(flights), operation: boarded.operation };
+        let receipt =
+            Receipt { flights: Arc::clone(flights), operation: boarded.operation, same: boarded.same };
         Parcel { text: told.message, receipt: told.settles.then_some(receipt) }
     }
 

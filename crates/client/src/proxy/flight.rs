@@ -1,7 +1,7 @@
 //! Operations under way. One runs to its end whether or not its caller still waits; a same call that comes meanwhile
 //! waits for the same end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,8 +40,18 @@ pub(crate) struct Flights {
     landed: AtomicU32,
     /// Outcomes that are leaving, whose delivery is not written down yet, and since when.
     leaving: watch::Sender<HashMap<i64, u64>>,
+    /// The last [`limits::LEFT`] outcomes that left, oldest first.
+    left: Mutex<VecDeque<Left>>,
     /// Orders what comes and what leaves.
     ticks: AtomicU64,
+}
+
+/// An outcome that left.
+struct Left {
+    seq: i64,
+    /// Of the calls that are the same.
+    same: Box<str>,
+    at: u64,
 }
 
 /// A caller's part in a flight.
@@ -49,6 +59,8 @@ pub(crate) struct Boarded {
     pub(crate) operation: Recorded,
     /// It began with this call; others are told what it was told.
     pub(crate) first: bool,
+    /// What another call must equal to be the same.
+    pub(crate) same: Box<str>,
     landing: Landing,
 }
 
@@ -72,6 +84,7 @@ impl Flights {
             claiming: tokio::sync::Mutex::default(),
             landed: AtomicU32::new(0),
             leaving: watch::channel(HashMap::new()).0,
+            left: Mutex::default(),
             ticks: AtomicU64::new(0),
         }
     }
@@ -88,14 +101,14 @@ impl Flights {
         came: u64,
     ) -> Result<Boarded, JournalError> {
         let _one_by_one = self.claiming.lock().await;
-        let sending = wanted.operation.sending;
+        let (sending, same) = (wanted.operation.sending, wanted.same.as_str().into());
         let start = self.claim(Arc::new(wanted), came).await?;
         let operation = match &start {
             Start::New(Begun::Send(attempt)) => attempt.recorded(),
             Start::New(Begun::Stays(entry)) | Start::Known(entry) => Recorded::from(entry),
         };
         if let Some(landing) = self.under_way().get(&operation.seq) {
-            return Ok(Boarded { operation, first: false, landing: landing.clone() });
+            return Ok(Boarded { operation, first: false, same, landing: landing.clone() });
         }
         let (land, landing) = watch::channel(None);
         self.under_way().insert(operation.seq, landing.clone());
@@ -110,7 +123,7 @@ impl Flights {
             flights.under_way().remove(&seq);
             flights.compact().await;
         });
-        Ok(Boarded { operation, first: true, landing })
+        Ok(Boarded { operation, first: true, same, landing })
     }
 
     /// The order in which something came or left.
@@ -120,9 +133,9 @@ impl Flights {
 
     /// A caller that has been told, and calls again at once, is not taken for one that still waits to be told: a call
     /// that came after an outcome began to leave waits until its delivery is written down.
-    async fn claim(&self, wanted: Arc<Wanted>, came: u64) -> Result<Start, JournalError> {
+    async fn claim(self: &Arc<Self>, wanted: Arc<Wanted>, came: u64) -> Result<Start, JournalError> {
         let mut leaving = self.leaving.subscribe();
-        let start = self.claim_now(Arc::clone(&wanted)).await?;
+        let start = self.claim_now(Arc::clone(&wanted), came).await?;
         let seq = match &start {
             Start::New(_) => return Ok(start),
             Start::Known(entry) => Recorded::from(entry).seq,
@@ -135,21 +148,37 @@ impl Flights {
         }
         let told = |leaving: &HashMap<i64, u64>| leaving.get(&seq).is_none_or(|since| *since >= came);
         let _written = leaving.wait_for(told).await.map(drop);
-        self.claim_now(wanted).await
+        self.claim_now(wanted, came).await
     }
 
-    async fn claim_now(&self, wanted: Arc<Wanted>) -> Result<Start, JournalError> {
-        let (journal, now) = (Arc::clone(&self.journal), self.time.now());
-        let claim = tokio::task::spawn_blocking(move || journal.claim(now, &wanted)).await;
+    async fn claim_now(self: &Arc<Self>, wanted: Arc<Wanted>, came: u64) -> Result<Start, JournalError> {
+        let (flights, now) = (Arc::clone(self), self.time.now());
+        let claim = tokio::task::spawn_blocking(move || {
+            flights.journal.claim_unless(now, &wanted, || flights.left_since(&wanted, came))
+        });
+        let claim = claim.await;
         Ok(match claim.unwrap_or_else(|_| Err(Problem::Failed.into()))? {
             Claim::New(begun) => Start::New(begun),
             Claim::Known(entry) => Start::Known(entry),
         })
     }
 
+    /// The operation of the same call whose outcome left after this one came: its caller had not been told.
+    fn left_since(&self, wanted: &Wanted, came: u64) -> Option<i64> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |left: &&Left| left.at > came && *left.same == *wanted.same;
+        left.iter().rfind(same).filter(|_| !wanted.decided).map(|left| left.seq)
+    }
+
     /// An outcome begins to leave.
-    pub(crate) fn leaves(&self, seq: i64) {
+    pub(crate) fn leaves(&self, seq: i64, same: &str) {
         let now = self.tick();
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() == limits::LEFT {
+            left.pop_front();
+        }
+        left.push_back(Left { seq, same: same.into(), at: now });
+        drop(left);
         self.leaving.send_modify(|leaving| _ = leaving.insert(seq, now));
     }
 
@@ -218,5 +247,73 @@ impl Boarded {
     pub(crate) async fn landed(&mut self) -> Result<Arc<Landed>, JournalError> {
         let landed = self.landing.wait_for(Option::is_some).await;
         landed.ok().and_then(|landed| landed.clone()).ok_or_else(|| Problem::Failed.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::new_id;
+    use crate::journal::Told;
+    use crate::operation::{Arguments, Operation};
+    use crate::state::Event;
+    use crate::time::SystemTimer;
+    use crate::words::Tool;
+
+    /// As long as a hash.
+    fn same() -> String {
+        "5".repeat(64)
+    }
+
+    fn wanted(decided: bool) -> Arc<Wanted> {
+        let operation = Operation {
+            id: new_id(SystemTimer::default().now()),
+            server: ServerUrl::parse("http://127.0.0.1:8080/mcp").unwrap(),
+            caller: Caller::of_server("alice").unwrap(),
+            tool: Tool::parse("set_interval").unwrap(),
+            arguments: Arguments::parse("{}").unwrap(),
+            sending: Sending::Repeatable,
+        };
+        Arc::new(Wanted { operation, decided, same: same(), source: None })
+    }
+
+    /// A call that came before an outcome left is told it, however late the call is looked at; one that came after is
+    /// a new intention, and so is one whose id decides.
+    #[tokio::test]
+    async fn when_a_call_came_decides_and_not_when_it_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Journal::open(&folder.path().join("journal.db")).unwrap());
+        let server = ServerUrl::parse("http://127.0.0.1:8080/mcp").unwrap();
+        let time = Arc::new(SystemTimer::default());
+        let flights = Arc::new(Flights::new(server, journal, time, Policy::default()));
+        let (first, before) = (flights.tick(), flights.tick());
+        let Start::New(Begun::Send(attempt)) = flights.claim(wanted(false), first).await.unwrap() else {
+            unreachable!("nothing is known yet")
+        };
+        let (operation, now) = (attempt.recorded(), flights.time.now());
+        let told = Told { answer: Some("{}".into()), ..Event::Replied.into() };
+        flights.journal.answered(now, attempt, &told).unwrap();
+        flights.leaves(operation.seq, &same());
+        flights.delivered(operation.clone()).await;
+        flights.settled(operation.seq);
+        let after = flights.tick();
+        for (decided, came, known) in [(false, before, true), (true, before, false), (false, after, false)] {
+            let start = flights.claim(wanted(decided), came).await.unwrap();
+            let seq = match start {
+                Start::Known(entry) => Some(Recorded::from(&entry).seq),
+                Start::New(_) => None,
+            };
+            assert_eq!(seq, known.then_some(operation.seq), "decided: {decided}, came: {came}");
+            // What was begun here is told too, so that the next case stands alone.
+            if let Some(open) =
+                flights.journal.list(&crate::journal::Filter::default(), None, 1).unwrap().entries.first()
+            {
+                flights.delivered(Recorded::from(open)).await;
+            }
+        }
+        for _ in 0..2 * limits::LEFT {
+            flights.leaves(operation.seq, "another");
+        }
+        assert_eq!(flights.left.lock().unwrap().len(), limits::LEFT);
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Parcel {
 pub(crate) struct Receipt {
     pub(crate) flights: Arc<Flights>,
     pub(crate) operation: Recorded,
+    /// What another call must equal to be the same.
+    pub(crate) same: Box<str>,
 }
 
 impl std::fmt::Debug for Receipt {
@@ -39,7 +41,7 @@ impl std::fmt::Debug for Receipt {
 impl Receipt {
     /// The answer begins to leave: whatever comes from now on may come from a caller that has read it.
     pub(crate) fn leaves(&self) {
-        self.flights.leaves(self.operation.seq);
+        self.flights.leaves(self.operation.seq, &self.same);
     }
 
     /// The answer has left. If that cannot be written the same call gets it once more, marked as replayed.
