@@ -21,7 +21,7 @@ struct Arguments {
 }
 
 const EXAMPLES: &str = "Examples:
-  cargo xtask test     run every test, the interop runs with it
+  cargo xtask test     run every test, on a second PostgreSQL too, and the interop runs
   cargo xtask tidy     check the house rules that no compiler knows
   cargo xtask bench    how fast, as ratios to what the machine allows
   cargo xtask ci       everything a change must pass, in order";
@@ -41,14 +41,15 @@ enum Task {
     #[command(after_help = "Examples:
   cargo xtask tidy     exit 0: nothing to say; exit 1: each problem with its reason and its replacement")]
     Tidy,
-    /// Every test of the workspace, then the interop runs; ends with `N passed, M failed`.
+    /// Every test of the workspace, the ledger's on PostgreSQL 18 too, then the interop runs; ends with
+    /// `N passed, M failed`.
     #[command(after_help = "Examples:
   cargo xtask test
   cargo xtask test --no-interop     the Rust tests alone; needs no Python
 For one test, cargo itself is quicker:
   cargo test -p counterfoil-core decide")]
     Test {
-        /// Leave out the runs with other languages' SDKs.
+        /// Leave out the runs on PostgreSQL 18 and those with other languages' SDKs.
         #[arg(long)]
         no_interop: bool,
     },

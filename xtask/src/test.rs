@@ -1,7 +1,8 @@
-//! `test`: the workspace's tests, then the interop runs, streamed as they go and counted as they pass by.
+//! `test`: the workspace's tests, the ledger's on a newer PostgreSQL, then the interop runs, streamed as they go and
+//! counted as they pass by.
 
 use std::io::{BufRead, BufReader, Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -13,10 +14,21 @@ use crate::tally::Tally;
 /// `N passed, M failed` (perhaps `, K skipped`) is its count.
 const INTEROP: &str = "tests/interop/run.py";
 
+/// Prints the folder of PostgreSQL 18's programs; exits with [`CANNOT_BE_HAD`], and says why, where there are none.
+const NEWER: &str = "tests/interop/postgres.py";
+const CANNOT_BE_HAD: i32 = 3;
+
+/// The suite that runs on both.
+const SUITE: &str = "crates/ledger/tests";
+
+/// That build of 18 is without TLS, which these are about.
+const WITHOUT_TLS: [&str; 1] = ["connections_are_as_secret_as_they_are_asked_to_be"];
+
 pub(crate) fn run(interop: bool) -> Result<Tally> {
     let mut tally = workspace()?;
-    if interop && Path::new(INTEROP).exists() {
-        tally += settled(interop_runs());
+    if interop {
+        tally += settled(NEWER, newer_postgres());
+        tally += settled(INTEROP, interop_runs());
     }
     Ok(tally)
 }
@@ -30,9 +42,52 @@ fn workspace() -> Result<Tally> {
     Ok(honest(sum, passed))
 }
 
+/// The ledger's tests of PostgreSQL once more, on 18. Where it cannot be had they are left out, and counted so: once,
+/// since nobody knows how many they would have been.
+fn newer_postgres() -> Result<Tally> {
+    if !succeeds("python3", &["--version"]) {
+        return Ok(without_python(NEWER));
+    }
+    let told = Command::new("python3").arg(NEWER).stderr(Stdio::inherit()).output()?;
+    if told.status.code() == Some(CANNOT_BE_HAD) {
+        println!("{NEWER}: so the ledger's tests ran on one version of PostgreSQL alone");
+        return Ok(Tally::LEFT_OUT);
+    }
+    anyhow::ensure!(told.status.success(), "it failed: {}", told.status);
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    for name in suite()? {
+        tests.args(["--test", &name]);
+    }
+    tests.arg("--");
+    let mut sum = Tally::default();
+    for name in WITHOUT_TLS {
+        println!("{NEWER}: that build is without TLS, so `{name}` is left out");
+        tests.args(["--skip", name]);
+        sum += Tally::LEFT_OUT;
+    }
+    tests.env("POSTGRES_BIN", String::from_utf8(told.stdout)?.trim());
+    let passed = stream(tests, &mut stdout(), |line| sum += Tally::of_libtest(line).unwrap_or_default())?;
+    Ok(honest(sum, passed))
+}
+
+/// Every file of the ledger's tests that is about PostgreSQL.
+fn suite() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(SUITE)? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("postgres_") {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    anyhow::ensure!(!names.is_empty(), "no test in {SUITE} is about PostgreSQL");
+    Ok(names)
+}
+
 fn interop_runs() -> Result<Tally> {
     if !succeeds("python3", &["--version"]) {
-        return Ok(without_python());
+        return Ok(without_python(INTEROP));
     }
     let mut command = Command::new("python3");
     command.arg(INTEROP).arg("--bin").arg(binary()?);
@@ -42,9 +97,9 @@ fn interop_runs() -> Result<Tally> {
     Ok(last.map_or(Tally::BROKEN, |counted| honest(counted, passed)))
 }
 
-/// At a desk a missing Python leaves the interop runs out and says so; in CI it fails.
-fn without_python() -> Tally {
-    println!("{INTEROP}: no python3 on this machine, so the interop runs did not happen");
+/// At a desk a missing Python leaves these runs out and says so; in CI it fails.
+fn without_python(runs: &str) -> Tally {
+    println!("{runs}: no python3 on this machine, so these runs did not happen");
     if std::env::var_os("CI").is_some() { Tally::BROKEN } else { Tally::LEFT_OUT }
 }
 
@@ -66,9 +121,9 @@ fn honest(counted: Tally, passed: bool) -> Tally {
 }
 
 /// Runs that cannot even start have failed: an error here must not keep the count from being closed.
-fn settled(outcome: Result<Tally>) -> Tally {
+fn settled(runs: &str, outcome: Result<Tally>) -> Tally {
     outcome.unwrap_or_else(|error| {
-        println!("{INTEROP}: {error:#}");
+        println!("{runs}: {error:#}");
         Tally::BROKEN
     })
 }
@@ -106,8 +161,19 @@ mod tests {
 
     #[test]
     fn runs_that_cannot_start_are_one_failure() {
-        assert_eq!(settled(Err(anyhow::anyhow!("no such program"))), Tally::BROKEN);
-        assert_eq!(settled(Ok(Tally::LEFT_OUT)), Tally::LEFT_OUT);
+        assert_eq!(settled(INTEROP, Err(anyhow::anyhow!("no such program"))), Tally::BROKEN);
+        assert_eq!(settled(INTEROP, Ok(Tally::LEFT_OUT)), Tally::LEFT_OUT);
+    }
+
+    #[test]
+    fn the_suite_of_both_versions_is_there() {
+        std::env::set_current_dir(crate::step::root()).expect("the root is there");
+        let names = suite().expect("a folder of tests");
+        assert!(names.iter().any(|name| name == "postgres_declared"), "{names:?}");
+        for name in WITHOUT_TLS {
+            let of_tls = std::fs::read_to_string(format!("{SUITE}/postgres_connect.rs")).expect("a test");
+            assert!(of_tls.contains(&format!("fn {name}()")), "{name} is called otherwise now");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use counterfoil_core::json::{self, Bounds};
 use counterfoil_core::time::DAY;
 use counterfoil_core::{
     Call, Code, Committed, Contract, Decision, Fingerprint, IdForm, Intent, Issuer, Operation, Principal,
-    Receipt, Revision, Schema, Scope, Sources, Subject, Timestamp, ToolName, Workspace, decide,
+    Receipt, RequestId, Revision, Schema, Scope, Sources, Subject, Timestamp, ToolName, Workspace, decide,
 };
 
 /// When every receipt of this file committed.
@@ -225,6 +225,26 @@ fn t12_an_id_that_dates_itself_is_refused_where_its_fact_may_be_gone() {
             check(&format!("{name}: {id}"), None, &call(None, &id, "{\"a\":1}"), now, &expected);
         }
     }
+}
+
+/// What one statement judges between two instants is what [`decide::dated`] judges at one: at both ends, and right beyond.
+#[test]
+fn t12_a_store_may_judge_the_date_between_two_instants() {
+    let bounds = ids(T).map(|id| (id, T.minus(DAY), T.plus(REMEMBER)));
+    let ever = [Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX)];
+    let opaque = ["edit-1", "00000000-0000-4000-8000-000000000000"];
+    let opaque = opaque.map(|id| (id.to_owned(), ever[0], ever[1]));
+    for (id, from, until) in bounds.into_iter().chain(opaque) {
+        let id = RequestId::parse(&id).unwrap();
+        assert_eq!(decide::commits_between(&id, REMEMBER), (from, until), "{id:?}");
+        for now in [from, until, from.minus(MICRO), until.plus(MICRO), T] {
+            let within = from <= now && now <= until;
+            assert_eq!(decide::dated(&id, REMEMBER, now).is_none(), within, "{id:?} at {now:?}");
+        }
+    }
+    // At the ends of what can be written down the window ends there too.
+    let id = RequestId::parse("ffffffff-ffff-7000-8000-000000000000").unwrap();
+    assert_eq!(decide::commits_between(&id, REMEMBER).1, ever[1]);
 }
 
 #[test]

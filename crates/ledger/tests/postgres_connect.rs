@@ -16,7 +16,7 @@ use counterfoil::{Key, OpenError};
 use counterfoil_testkit::library::call;
 use counterfoil_testkit::postgres::library::{SetInterval, Single, declaration};
 use counterfoil_testkit::postgres::{
-    Authority, Bouncer, Cluster, Database, Proxy, Scripted, World, encrypted, runtime,
+    AUTOMATIONS, Authority, Bouncer, Cluster, Database, Proxy, Scripted, World, encrypted, guarded, runtime,
 };
 use counterfoil_testkit::suite::Stage;
 use counterfoil_testkit::{Answer, Who, set_interval};
@@ -126,8 +126,7 @@ fn over(config: &Config, name: &str) -> Config {
 /// What stands in the way, what is said about it, and whether waiting may help.
 #[test]
 fn what_stands_in_the_way_is_said() {
-    let authority = Authority::fresh();
-    let (cluster, runtime) = (encrypted(&authority), runtime());
+    let (cluster, runtime) = (guarded(), runtime());
     let database = Database::fresh();
     // An old server, as far as anybody can tell.
     database.execute(
@@ -145,11 +144,15 @@ fn what_stands_in_the_way_is_said() {
     let mut password = over(&cluster.config("postgres"), "localhost");
     password.user("secure").password("wrong");
     let unknown = over(&cluster.config("nothing"), "localhost");
+    // Longer than the name of any host: nobody is asked for it.
+    let mut unnamed = Config::new();
+    unnamed.host(format!("{}.example", "x".repeat(64))).user("postgres");
     let mut plain = over(&database.config(), "localhost");
     plain.ssl_mode(SslMode::Require);
     let cases = [
         (old, "PostgreSQL 13 and 14 or newer is needed", false),
         (nowhere, "are host and port right, and is it running", true),
+        (unnamed, "are host and port right, and is it running", true),
         (password, "refused the password", false),
         (unknown, "does not exist", false),
         (plain, "does the server speak it", false),
@@ -196,6 +199,91 @@ fn opening_waits_for_a_database_that_is_not_there_yet() {
     let hopeless = Config::new();
     let quick = Ledger::open_within(hopeless, Options::default(), Duration::from_secs(3600), |_| {});
     assert!(!runtime.block_on(quick).unwrap_err().passing());
+}
+
+/// What breaks, by SQL or by hand, and what mends it.
+struct Outage {
+    name: &'static str,
+    begins: fn(&Guarded),
+    ends: fn(&Guarded),
+}
+
+/// A cluster that asks for a password, and the hand of its operator.
+struct Guarded {
+    cluster: Cluster,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Guarded {
+    fn execute(&self, sql: &str) {
+        self.runtime.block_on(async {
+            let config = self.cluster.config("postgres");
+            let (client, connection) = config.connect(counterfoil::tokio_postgres::NoTls).await.unwrap();
+            drop(tokio::spawn(connection));
+            client.batch_execute(sql).await.unwrap();
+        });
+    }
+
+    fn part(&self) {
+        self.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'secure'",
+        );
+    }
+}
+
+const OUTAGES: [Outage; 3] = [
+    Outage {
+        name: "the password is another",
+        begins: |site| {
+            site.execute("ALTER ROLE secure PASSWORD 'wrong horse'");
+            site.part();
+        },
+        ends: |site| site.execute("ALTER ROLE secure PASSWORD 'correct horse'"),
+    },
+    Outage {
+        name: "the role may not log in",
+        begins: |site| {
+            site.execute("ALTER ROLE secure NOLOGIN");
+            site.part();
+        },
+        ends: |site| site.execute("ALTER ROLE secure LOGIN"),
+    },
+    Outage {
+        name: "the server is down",
+        begins: |site| site.cluster.stop(),
+        ends: |site| site.cluster.restart(),
+    },
+];
+
+/// While it lasts, calls are told to come again with the same id; when it is over, they are done, by the same ledger.
+#[test]
+fn a_ledger_recovers_without_being_opened_again() {
+    let site = Guarded { cluster: guarded(), runtime: runtime() };
+    site.execute(&format!("CREATE ROLE secure LOGIN SUPERUSER PASSWORD 'correct horse'; {AUTOMATIONS}"));
+    let mut config = site.cluster.config("postgres");
+    config.user("secure").password("correct horse");
+    // An outcome that is in doubt is asked for to the end of the call.
+    let options = Options { pool: 2, tries: 2, call_wait: Duration::from_secs(2), ..Options::default() };
+    let ledger = site.runtime.block_on(Ledger::open(config, options)).unwrap();
+    let declared = Arc::new(site.runtime.block_on(ledger.declare(&declaration())).unwrap());
+    let edit = |version: i64| {
+        let ask = set_interval(&format!("edit-{version}"), 1, version, 30);
+        let handler = Single::new(call(Who::Alice, &ask), &declared);
+        let call = Arc::clone(&handler.steps.call);
+        Answer::from(site.runtime.block_on(ledger.perform(call, handler)))
+    };
+    assert!(!edit(1).done().replayed);
+    for (outage, version) in OUTAGES.iter().zip(2..) {
+        (outage.begins)(&site);
+        for _ in 0..2 {
+            let refused = edit(version).refused();
+            let open = ["busy", "outcome_unknown"].contains(&&*refused.code) && refused.retry == "same_id";
+            assert!(open, "{}: {refused:?}", outage.name);
+        }
+        (outage.ends)(&site);
+        assert!(!edit(version).done().replayed, "{}", outage.name);
+        assert!(edit(version - 1).done().replayed, "{}", outage.name);
+    }
 }
 
 /// PgBouncer 1.18 in transaction mode, two server sessions for sixteen connections of ours: everything works that

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 
 use counterfoil::OpenError;
 use counterfoil::core::{
@@ -258,6 +259,56 @@ async fn plan(client: &counterfoil::tokio_postgres::Client) -> Result<String, Fa
     assert!(generic > 0, "the plan is not kept");
     let lines = client.query(&format!("EXPLAIN EXECUTE {name} ('w', 'i', 's', 't', 'r')"), &[]).await?;
     Ok(lines.iter().map(|line| line.get::<_, String>(0)).collect::<Vec<_>>().join("\n"))
+}
+
+/// Where the log goes.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines that `work` logs about early acknowledgements.
+fn told_early<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let done = tracing::subscriber::with_default(subscriber, work);
+    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    (done, written.lines().filter(|line| line.contains("synchronous_commit is off")).count())
+}
+
+/// What would be acknowledged before it is on disk is told in one line, and raised where the session is ours.
+#[test]
+fn early_acknowledgements_are_told_and_raised() {
+    for (setting, raised, lines) in [("local", "local", 0), ("off", "on", 1)] {
+        let (database, runtime) = (Database::fresh(), runtime());
+        database.set(&format!("synchronous_commit = '{setting}'"));
+        for create in [true, false] {
+            let options = Options { create, ..Options::default() };
+            let open = || runtime.block_on(Ledger::open(database.config(), options)).unwrap();
+            let (ledger, told) = told_early(open);
+            assert_eq!(told, lines, "{setting}, {create}");
+            let seen = runtime.block_on(ledger.read(|tx| {
+                Box::pin(async move {
+                    let row = tx.query_one("SELECT current_setting('synchronous_commit')", &[]).await?;
+                    Ok(row.get::<_, String>(0))
+                })
+            }));
+            assert_eq!(seen.unwrap(), raised, "{setting}");
+        }
+        let client = runtime.block_on(database.connect());
+        let (receipts, told) = told_early(|| runtime.block_on(Receipts::open(&client)));
+        assert!(receipts.is_ok() && told == lines, "{setting}, in a session of the caller's");
+    }
 }
 
 /// A dated id is judged by the database's clock (step 9).

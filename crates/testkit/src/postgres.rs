@@ -12,7 +12,7 @@ mod world;
 pub use bouncer::Bouncer;
 pub use cluster::{Cluster, server_programs};
 pub use database::{AUTOMATIONS, Database};
-pub use encrypted::{Authority, encrypted};
+pub use encrypted::{Authority, encrypted, guarded};
 pub use proxy::{Cut, Proxy};
 pub use world::{Once, Scripted, World};
 

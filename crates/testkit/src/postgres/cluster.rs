@@ -109,6 +109,25 @@ impl Cluster {
         assert!(killed.success() || !children.is_empty(), "the server could not be killed");
     }
 
+    /// Stops it; [`Cluster::restart`] brings it back where it was.
+    pub fn stop(&self) {
+        self.control(&["-m", "immediate", "stop"]);
+    }
+
+    /// Starts it again as it was started, whether it runs or not.
+    pub fn restart(&self) {
+        self.control(&["-m", "immediate", "restart"]);
+    }
+
+    fn control(&self, order: &[&str]) {
+        let mut control = command(server_programs().join("pg_ctl"), unprivileged());
+        control.args(["-w", "-t", "120", "-D"]).arg(self.folder.join("data"));
+        control.arg("-l").arg(self.folder.join("log")).args(order);
+        // A server that is started keeps what it inherits.
+        control.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(control.status().unwrap().success(), "pg_ctl {order:?} failed");
+    }
+
     /// How to reach `database` on it, as its superuser.
     #[must_use]
     pub fn config(&self, database: &str) -> Config {

@@ -1,4 +1,4 @@
-//! A cluster that speaks TLS, with a certificate of an authority of the test's own.
+//! Clusters that ask who comes in: by TLS, with a certificate of an authority of the test's own, or by a password alone.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::NamedTempFile;
@@ -54,4 +54,11 @@ pub fn encrypted(authority: &Authority) -> Cluster {
     ];
     let files = [("server.crt", &*certificate), ("server.key", &*key), ("rules.conf", RULES)];
     Cluster::equipped(&settings, &files)
+}
+
+/// A cluster that asks `secure` for a password, without TLS, and lets everybody else in.
+#[must_use]
+pub fn guarded() -> Cluster {
+    let rules = "host all secure 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    Cluster::equipped(&["hba_file=FOLDER/rules.conf", "fsync=off"], &[("rules.conf", rules)])
 }

@@ -21,6 +21,7 @@ const TABLES: &str = include_str!("sql/tables.sql");
 const VERSION: &str = include_str!("sql/version.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
 pub(super) const META: &str = include_str!("sql/meta.sql");
+const EARLY: &str = include_str!("sql/early.sql");
 
 /// Brings the ledger's tables up to date, as the role that owns them. Any number of servers may do it at once.
 ///
@@ -72,8 +73,16 @@ pub(super) async fn verify(client: &impl GenericClient) -> Result<Epoch, OpenErr
         return Err(OpenError::NotMigrated { found, known: KNOWN });
     }
     let epoch = epoch.ok_or(OpenError::Damaged("there is no epoch"))?;
-    Epoch::parse(&epoch).map_err(|_| OpenError::Damaged("the epoch is malformed"))
+    let epoch = Epoch::parse(&epoch).map_err(|_| OpenError::Damaged("the epoch is malformed"))?;
+    if client.query_typed_one(EARLY, &[]).await?.try_get(0)? {
+        tracing::warn!("{EARLY_SAYS}");
+    }
+    Ok(epoch)
 }
+
+/// A crash may take back what was acknowledged so, the receipt with the write.
+const EARLY_SAYS: &str = "synchronous_commit is off for this role or database: connections of the ledger's own raise it \
+     to on, transactions of a caller's do not, and what they acknowledge can be lost in a crash";
 
 /// The version of the tables, 0 if there are none, and the epoch.
 async fn version(client: &impl GenericClient) -> Result<(i64, Option<String>), OpenError> {

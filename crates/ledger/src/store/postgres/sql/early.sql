@@ -1,0 +1,2 @@
+-- Is a commit acknowledged before it is on disk?
+SELECT current_setting('synchronous_commit') = 'off'
