@@ -3,7 +3,7 @@
     python3 tests/interop/run.py --bin target/debug/counterfoil [--only NAME]
 
 For every client, transport and protocol revision a fresh copy of the example is served and the client, in a process of
-its own, goes through the story of `story.py`. The conformance suite comes last. One line a case: `ok NAME`, or
+its own, goes through the story of `story.py`. Servers that others wrote are met through the proxy. The conformance suite comes last. One line a case: `ok NAME`, or
 `FAIL NAME: why`; the last line counts them, and the exit code is 1 if any failed.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import conformance
 import environments
+import foreign
 import oauth
 from processes import Client, Example, Failed, HttpServer
 from proxy import LossyProxy
@@ -90,6 +91,10 @@ def main():
         if arguments.only in case.name:
             with fresh_example(arguments.bin) as example:
                 play(case, example, tally)
+    with tempfile.TemporaryDirectory(prefix="counterfoil-interop-") as folder:
+        for name, case in foreign.cases(arguments.bin, Path(folder)):
+            if arguments.only in name:
+                tally.run(name, case)
     for client, mode, protocol in OAUTH:
         name = f"oauth-{client}/http/{protocol}"
         if arguments.only in name:

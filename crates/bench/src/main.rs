@@ -10,6 +10,7 @@ mod group;
 mod mcp;
 mod one;
 mod postgres;
+mod prune;
 mod replay;
 mod server;
 mod store;
@@ -51,7 +52,7 @@ enum Command {
 const SLICE: Duration = Duration::from_millis(600);
 
 /// Every figure with its bar, in the order they run.
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 13] = [
     Figure { name: "sqlite_one", bar: 0.75, measure: one::measure },
     Figure { name: "sqlite_group", bar: 0.40, measure: group::measure },
     Figure { name: "sqlite_replay", bar: 0.40, measure: replay::measure },
@@ -64,6 +65,7 @@ const FIGURES: [Figure; 12] = [
     Figure { name: "postgres_replay", bar: 0.80, measure: postgres::replay },
     Figure { name: "postgres_growth_fresh", bar: 0.90, measure: postgres::growth_fresh },
     Figure { name: "postgres_growth_replay", bar: 0.90, measure: postgres::growth_replay },
+    Figure { name: "prune", bar: 0.50, measure: prune::measure },
 ];
 
 fn main() -> anyhow::Result<()> {

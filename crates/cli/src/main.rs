@@ -3,10 +3,14 @@
 mod address;
 mod call;
 mod check;
+mod copies;
 mod demo;
 mod journal;
 mod migrate;
 mod output;
+mod place;
+mod progress;
+mod proxy;
 mod receipts;
 mod serve;
 mod token;
@@ -57,6 +61,9 @@ enum Command {
         after_help = call::AFTER_HELP
     )]
     Call(call::Arguments),
+    /// Stand between an agent and an MCP server: calls that change something are made once, whatever is lost
+    #[command(after_help = proxy::AFTER_HELP)]
+    Proxy(proxy::Arguments),
     /// Operations of this side: list them, resume or void what is unknown
     #[command(subcommand, after_help = "Example:\n  counterfoil journal list --open")]
     Journal(journal::Command),
@@ -68,6 +75,21 @@ enum Command {
     /// What became of operations
     #[command(subcommand, after_help = "Example:\n  counterfoil receipts list counterfoil.toml")]
     Receipts(receipts::Command),
+    /// Copy the database while it is used, and read the copy through
+    #[command(
+        after_help = "Example:\n  counterfoil backup counterfoil.toml --to backup.db\n\nExit codes: 0 the copy is whole, 2 wrong arguments, 3 no copy was made."
+    )]
+    Backup(copies::Backup),
+    /// Put a backup in the database's place, and begin a new epoch
+    #[command(
+        after_help = "Examples:\n  counterfoil restore counterfoil.toml --from backup.db --replace\n  counterfoil restore counterfoil.toml\n\nStop the servers first. Without --from, the database is in its place already and only a new epoch begins.\n\nExit codes: 0 restored, 2 wrong arguments, 3 nothing was restored."
+    )]
+    Restore(copies::Restore),
+    /// Remove a person's arguments and results, and keep the facts
+    #[command(
+        after_help = "Example:\n  counterfoil forget counterfoil.toml --subject alice\n\nA retry of theirs is told that it committed and when; it never runs again."
+    )]
+    Forget(receipts::prune::Forget),
     /// Bearer tokens
     #[command(
         subcommand,
@@ -82,9 +104,13 @@ fn main() -> ExitCode {
         Command::Check { config } => check::check(&config),
         Command::Demo => demo::demo(),
         Command::Call(arguments) => call::run(&arguments),
+        Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Journal(command) => journal::run(&command),
         Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Receipts(command) => receipts::run(&command),
+        Command::Backup(arguments) => copies::backup(&arguments),
+        Command::Restore(arguments) => copies::put_back(&arguments),
+        Command::Forget(arguments) => receipts::prune::forget(&arguments),
         Command::Token(command) => token::run(&command),
     };
     outcome.unwrap_or_else(|error| {

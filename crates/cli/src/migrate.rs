@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Grant this role what serving needs, and no more
     #[arg(long, value_name = "ROLE")]
     grant_to: Option<String>,
+    /// Let that role also remove what is over, and begin a new epoch when history is missing
+    #[arg(long, requires = "grant_to")]
+    may_remove: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -52,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         migrate(&mut client).await.context("the tables cannot be made")?;
         if let Some(role) = &arguments.grant_to {
             client
-                .batch_execute(&grants(role))
+                .batch_execute(&grants(role, arguments.may_remove))
                 .await
                 .with_context(|| format!("{role} cannot be granted what it needs"))?;
         }
@@ -62,11 +65,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What serving needs, and no more: receipts can be neither changed nor removed.
-fn grants(role: &str) -> String {
+/// What serving needs, and no more: receipts can be neither changed nor removed, unless that is wished.
+fn grants(role: &str, may_remove: bool) -> String {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
-    format!(
-        "GRANT SELECT ON counterfoil_meta TO {role}; \
+    let serving = format!(
+        "GRANT SELECT ON counterfoil_meta, counterfoil_epochs TO {role}; \
          GRANT SELECT, INSERT ON counterfoil_receipts, counterfoil_contracts TO {role}"
+    );
+    if !may_remove {
+        return serving;
+    }
+    format!(
+        "{serving}; GRANT UPDATE, DELETE ON counterfoil_receipts TO {role}; GRANT UPDATE ON counterfoil_meta TO {role}; \
+         GRANT INSERT ON counterfoil_epochs TO {role}"
     )
 }

@@ -1,22 +1,23 @@
 //! `counterfoil receipts`: the operator's answer to "did edit-42 succeed?".
 
+mod books;
+pub(crate) mod prune;
+mod void;
+
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use counterfoil::OpenError;
-use counterfoil::postgres::{Ledger, Options};
-use counterfoil::sqlite::{Filter, Record, State, list, look};
-use counterfoil_core::{Receipt, Timestamp};
-use counterfoil_server::config::{self, DatabaseUrl};
-use counterfoil_server::plan::{self, Server};
+use counterfoil::sqlite::{Filter, Record, State};
+use counterfoil::{Clock as _, SystemClock};
+use counterfoil_core::{Code, Receipt, Timestamp};
 use serde_json::{Value, json};
 
-use crate::check;
 use crate::output::{printable, say};
+use crate::place::Place;
 
 /// Nothing was found.
 const NOT_FOUND: u8 = 1;
@@ -53,6 +54,50 @@ pub(crate) enum Command {
         request_id: String,
         #[command(flatten)]
         which: Which,
+    },
+    /// Remove results and receipts whose windows are over; servers do it by themselves, this is for those who schedule it
+    #[command(
+        after_help = "Examples:\n  counterfoil receipts prune --dry-run counterfoil.toml\n  counterfoil receipts prune counterfoil.toml\n\nSmall steps, while servers run; cut short, it goes on next time.\n\nExit codes: 0 done, 1 the clock is not believed and nothing was removed, 2 wrong arguments, 3 it could not run."
+    )]
+    Prune(prune::Arguments),
+    /// Record that an operation will never commit, unless it has
+    #[command(
+        after_help = "Example:\n  counterfoil receipts void counterfoil.toml edit-42 --tool set_interval --workspace team-a --subject alice\n\nExit codes: 0 it is void, 1 it committed or may have, 2 wrong arguments, 3 it could not run."
+    )]
+    Void(void::Arguments),
+    /// Show what there is of each tool: a table on a terminal, JSON Lines in a pipe
+    #[command(after_help = "Example:\n  counterfoil receipts stats counterfoil.toml")]
+    Stats {
+        /// The config, or the SQLite file itself
+        place: PathBuf,
+    },
+    /// Recompute every fingerprint, check every constraint, read every page
+    #[command(
+        after_help = "Example:\n  counterfoil receipts verify counterfoil.toml\n\nExit codes: 0 all fits, 1 something does not, 2 wrong arguments, 3 it could not run."
+    )]
+    Verify {
+        /// The config, or the SQLite file itself
+        place: PathBuf,
+    },
+    /// Write all receipts of one instant as JSON Lines with a checksum
+    #[command(
+        after_help = "Examples:\n  counterfoil receipts export counterfoil.toml --to receipts.jsonl\n  counterfoil receipts export counterfoil.toml | gzip > receipts.jsonl.gz"
+    )]
+    Export {
+        /// The config, or the SQLite file itself
+        place: PathBuf,
+        /// Where to [default: standard output]; a file that is there is not overwritten
+        #[arg(long, value_name = "PATH")]
+        to: Option<PathBuf>,
+    },
+    /// Read an export in: all of it or nothing
+    #[command(after_help = "Example:\n  counterfoil receipts import counterfoil.toml --from receipts.jsonl")]
+    Import {
+        /// The config, or the SQLite file itself
+        place: PathBuf,
+        /// The export
+        #[arg(long, value_name = "PATH")]
+        from: PathBuf,
     },
 }
 
@@ -116,7 +161,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::List { place, which, prefix, limit, offset } => {
             // One more than is shown tells whether more follow.
             let filter = which.filter(prefix.as_deref(), limit.saturating_add(1), *offset);
-            let mut records = read(place, filter)?;
+            let mut records = read(&Place::of(place)?, filter)?;
             let more = records.len() > *limit;
             records.truncate(*limit);
             if std::io::stdout().is_terminal() { table(&records) } else { lines(&records) }?;
@@ -126,75 +171,18 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Show { place, request_id, which } => show(place, request_id, which),
+        Command::Prune(arguments) => prune::run(arguments),
+        Command::Void(arguments) => void::run(arguments),
+        Command::Stats { place } => books::show_stats(place),
+        Command::Verify { place } => books::verify(place),
+        Command::Export { place, to } => books::write_out(place, to.as_ref()),
+        Command::Import { place, from } => books::read_in(place, from),
     }
 }
 
-fn read(place: &Path, filter: Filter) -> anyhow::Result<Vec<Record>> {
-    match database(place, filter)? {
-        (Database::File(path), filter) => read_file(&path, &filter),
-        (Database::Server(server), filter) => read_server(*server, &filter),
-    }
-}
-
-/// Where receipts are.
-enum Database {
-    File(PathBuf),
-    Server(Box<Server>),
-}
-
-fn read_file(path: &Path, filter: &Filter) -> anyhow::Result<Vec<Record>> {
-    if path.is_dir() {
-        bail!("{} is a directory", path.display());
-    }
-    let unusable = || format!("{} cannot be used", path.display());
-    if !path.exists() {
-        bail!("{} is not there: nothing has been served from it yet", path.display());
-    }
-    let connection = look(path).with_context(unusable)?;
-    if !connection.table_exists(None::<&str>, "counterfoil_receipts").with_context(unusable)? {
-        bail!("{} holds no receipts: nothing has been served from it yet", path.display());
-    }
-    list(&connection, filter).context("the receipts cannot be read")
-}
-
-fn read_server(server: Server, filter: &Filter) -> anyhow::Result<Vec<Record>> {
-    let options =
-        Options { create: false, pool: 1, tls: server.tls, prepare: server.prepare, ..Options::default() };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.block_on(async {
-        let ledger = match Ledger::open(server.connect, options).await {
-            Err(OpenError::NotMigrated { found: 0, .. }) => {
-                bail!("the database holds no receipts: nothing has been served from it yet")
-            }
-            opened => opened.context("the database cannot be used")?,
-        };
-        ledger.list(filter).await.context("the receipts cannot be read")
-    })
-}
-
-/// A config names its database, and knows the oldest name of each tool; anything else is the database. Receipts are
-/// wanted when something is wrong: a config with mistakes is read as far as it goes.
-fn database(place: &Path, filter: Filter) -> anyhow::Result<(Database, Filter)> {
-    if place.extension().is_none_or(|extension| extension != "toml") {
-        return Ok((Database::File(place.to_owned()), filter));
-    }
-    let (config, report) = config::read(&place.to_string_lossy(), &check::text(place)?);
-    let Some(config) = config else { bail!("{} names no database:\n\n{report}", place.display()) };
-    let database = match &config.database.url.value {
-        DatabaseUrl::Sqlite(path) => Database::File(config.resolve(path)),
-        DatabaseUrl::Postgres(address) => {
-            let server = plan::server(&config, address).map_err(|fault| anyhow!("{}", fault.message()))?;
-            Database::Server(Box::new(server))
-        }
-    };
-    let known = |asked: &String| {
-        let is = |tool: &&config::Tool| {
-            tool.was.iter().chain([&tool.name]).any(|name| name.value.as_str() == asked)
-        };
-        config.tools.iter().find(is).map(|tool| tool.ledger_name().to_string())
-    };
-    let tool = filter.tool.as_ref().map(|asked| known(asked).unwrap_or_else(|| asked.clone()));
-    Ok((database, Filter { tool, ..filter }))
+fn read(place: &Place, filter: Filter) -> anyhow::Result<Vec<Record>> {
+    let tool = filter.tool.as_ref().map(|asked| place.ledger_name(asked));
+    place.list(&Filter { tool, ..filter }).context("the receipts cannot be read")
 }
 
 fn state(record: &Record) -> &'static str {
@@ -234,8 +222,9 @@ fn lines(records: &[Record]) -> anyhow::Result<()> {
 
 fn show(place: &Path, request_id: &str, which: &Which) -> anyhow::Result<ExitCode> {
     let filter = which.filter(Some(request_id), usize::MAX, 0);
+    let place = Place::of(place)?;
     let records: Vec<Record> =
-        read(place, filter)?.into_iter().filter(|record| record.request_id.as_str() == request_id).collect();
+        read(&place, filter)?.into_iter().filter(|record| record.request_id.as_str() == request_id).collect();
     if records.is_empty() {
         eprintln!(
             "There is no receipt of {}: it has not committed so far, or is no longer remembered.",
@@ -243,7 +232,7 @@ fn show(place: &Path, request_id: &str, which: &Which) -> anyhow::Result<ExitCod
         );
         return Ok(ExitCode::from(NOT_FOUND));
     }
-    let shown: String = records.iter().map(|record| format!("{:#}\n", whole(record, true))).collect();
+    let shown: String = records.iter().map(|record| format!("{:#}\n", everything(&place, record))).collect();
     say(&shown)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -268,6 +257,33 @@ fn whole(record: &Record, with_content: bool) -> Value {
         }
     }
     value
+}
+
+/// As [`whole`], and what a retry with the same arguments would get now from somebody with access.
+fn everything(place: &Place, record: &Record) -> Value {
+    let mut value = whole(record, true);
+    if let Some(members) = value.as_object_mut() {
+        members.insert("a_retry_gets".into(), retry_gets(place, record, SystemClock.now()).into());
+    }
+    value
+}
+
+fn retry_gets(place: &Place, record: &Record, now: Timestamp) -> &'static str {
+    let Receipt::Committed(committed) = &record.receipt else {
+        return Code::RequestIdVoided.as_str();
+    };
+    if committed.result.is_none() {
+        return Code::RequestIdExpired.as_str();
+    }
+    if !place.configured() {
+        return "not known without the config";
+    }
+    match place.serves(record.tool.as_str(), &committed.revision) {
+        None => "the tool is not declared",
+        Some((_, false)) => Code::RevisionChanged.as_str(),
+        Some((windows, true)) if now <= committed.at.plus(windows.keep) => "the result, replayed",
+        Some((_, true)) => Code::RequestIdExpired.as_str(),
+    }
 }
 
 fn parsed(text: Option<&str>) -> Value {

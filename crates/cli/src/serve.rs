@@ -215,6 +215,11 @@ impl Reloads {
 /// SIGXFSZ of Linux: a file has grown to its limit.
 const FILE_SIZE: i32 = 25;
 
+/// As [`terminated`], where there is nothing to reload.
+pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    terminated(Reloads { certificates: None, audit: None })
+}
+
 /// Resolves on SIGTERM, SIGINT, SIGQUIT, or a SIGHUP that has nothing to reload. Listening begins at once, so that no
 /// early signal is lost.
 fn terminated(reloads: Reloads) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
@@ -234,7 +239,7 @@ fn terminated(reloads: Reloads) -> anyhow::Result<impl Future<Output = ()> + Sen
 }
 
 /// To standard error; warnings and errors unless `RUST_LOG` says otherwise.
-fn logging() {
+pub(crate) fn logging() {
     let filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::level_filters::LevelFilter::WARN.into())
         .from_env_lossy()

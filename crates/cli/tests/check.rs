@@ -192,7 +192,7 @@ fn a_new_token_fits_the_stanza_beside_it() {
     let good = std::fs::read_to_string(folder.path().join("counterfoil.toml")).unwrap();
     let parsed = config::parse("c.toml", &format!("{}{}", good.trim_end(), ran.out)).unwrap();
     let stanza = parsed.auth.tokens.last().unwrap();
-    assert_eq!(stanza.sha256.value, <[u8; 32]>::from(Sha256::digest(token)));
+    assert_eq!(stanza.sha256.value.0, <[u8; 32]>::from(Sha256::digest(token)));
     assert_eq!(stanza.credentials.subject.value.as_str(), odd);
     let scopes: Vec<&str> = stanza.credentials.scopes.iter().map(|scope| scope.value.as_str()).collect();
     assert_eq!(scopes, ["a:w", "a:r"]);

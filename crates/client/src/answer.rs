@@ -8,6 +8,7 @@ use counterfoil_core::{Code, Epoch, Operation as Known, Reply, RequestId, Retry,
 use crate::journal::Told;
 use crate::limits;
 use crate::operation::{Operation, Sending};
+use crate::proxy::raw::Object;
 use crate::state::Event;
 use crate::transport::{Fault, Loss, Response};
 
@@ -179,18 +180,49 @@ pub(crate) fn spoken(body: &[u8], id: u64) -> Option<Spoken> {
     Some(Spoken::Error(Said { code, message, error, ours }))
 }
 
-/// What became of a try of `operation`, sent as message `id`.
-pub(crate) fn judge(operation: &Operation, id: u64, answer: Result<Response, Fault>) -> Answer {
+/// What became of a try of `operation`, sent as message `id`, to a server that may answer in words of its own.
+pub(crate) fn judge(
+    operation: &Operation,
+    id: u64,
+    own_words: bool,
+    answer: Result<Response, Fault>,
+) -> Answer {
     let response = match answer {
         Ok(response) => response,
         Err(Fault::NotSent) => return away("the server cannot be reached", true, None),
         Err(Fault::Lost(loss)) => return lost(loss, None),
     };
     let asked = response.retry_after;
+    if (own_words || operation.sending == Sending::AtMostOnce)
+        && let Some(plain) = plain(&response, id)
+    {
+        return Answer::Plain(plain);
+    }
     match spoken(&response.body, id) {
         Some(Spoken::Result(result)) if response.status == 200 => called(operation, result, asked),
         Some(Spoken::Error(said)) => error(operation, &response, &said),
         Some(Spoken::Result(_)) | None => unspoken(response.status, asked),
+    }
+}
+
+/// The result of a server that answers as it likes: byte for byte, and no more of it understood than must be.
+fn plain(response: &Response, id: u64) -> Option<Plain> {
+    let message = Object::read(std::str::from_utf8(&response.body).ok()?)?;
+    let ours = message.get("id").ok()?? == id.to_string();
+    let result = message.get("result").ok()?.filter(|_| ours && response.status == 200)?;
+    Object::read(result).map(|_| Plain::of(result))
+}
+
+impl Plain {
+    /// A tool's result, as it came.
+    pub(crate) fn of(result: &str) -> Self {
+        let is_error = Object::read(result).is_some_and(|result| result.any("isError") == Some("true"));
+        Self { result: result.into(), is_error }
+    }
+
+    /// It is the whole result of a call, not the body of a reply.
+    pub(crate) fn looks_like(text: &str) -> bool {
+        Object::read(text).is_some_and(|result| result.any("content").is_some())
     }
 }
 

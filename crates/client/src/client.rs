@@ -164,6 +164,11 @@ impl<T: Transport> Client<T> {
         self.drive(begun).await
     }
 
+    /// Goes on from a try that is on disk.
+    pub(crate) async fn take_up(&self, begun: Begun) -> Result<Report, JournalError> {
+        self.drive(begun).await
+    }
+
     /// Takes up an operation that a crash, or a bound, left open: the same id, the same bytes.
     ///
     /// # Errors
@@ -426,20 +431,15 @@ fn why(answer: &Answer) -> Box<str> {
 /// A reply from the journal is history, whoever was told it first.
 fn replied(entry: &Entry) -> Outcome {
     let stored = entry.answer.as_deref().unwrap_or("null");
-    let value = json::parse(
-        stored.as_bytes(),
-        json::Bounds { nesting: limits::ANSWER_NESTING, values: limits::ANSWER_VALUES },
-    );
-    let value = value.unwrap_or(Value::Null);
-    match entry.operation.sending {
-        Sending::AtMostOnce => {
-            let is_error = value.get("isError") == Some(&Value::Boolean(true));
-            Outcome::Plain(Plain { result: stored.into(), is_error })
-        }
-        Sending::Repeatable => match reply(&value, &entry.operation.id) {
-            Some(reply) => Outcome::Replied(Reply { replayed: true, ..reply }),
-            None => Outcome::Committed(entry.committed_at),
-        },
+    if entry.operation.sending == Sending::AtMostOnce {
+        return Outcome::Plain(Plain::of(stored));
+    }
+    let bounds = json::Bounds { nesting: limits::ANSWER_NESTING, values: limits::ANSWER_VALUES };
+    let value = json::parse(stored.as_bytes(), bounds);
+    match value.ok().as_ref().and_then(|value| reply(value, &entry.operation.id)) {
+        Some(reply) => Outcome::Replied(Reply { replayed: true, ..reply }),
+        None if Plain::looks_like(stored) => Outcome::Plain(Plain::of(stored)),
+        None => Outcome::Committed(entry.committed_at),
     }
 }
 

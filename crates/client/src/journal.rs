@@ -3,6 +3,7 @@
 //! One SQLite file, shared by any number of processes. [`Journal::begin`] is the only maker of a [`Try`], and a
 //! [`Try`] is what a call is sent from: an operation that is not on disk cannot be sent.
 
+mod call;
 mod connection;
 mod entry;
 mod error;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use counterfoil_core::{Epoch, RequestId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, named_params};
 
+pub use call::{Claim, Wanted};
 pub use entry::{Entry, Happened};
 pub use error::{JournalError, Problem};
 
@@ -31,8 +33,8 @@ pub enum Edge {
     After,
 }
 
-/// Is told of every event as it goes to disk.
-pub type Watch = Arc<dyn Fn(Event, Edge) + Send + Sync>;
+/// Is told of every event as it goes to disk, by its word in the journal; of a delivery as `delivered`.
+pub type Watch = Arc<dyn Fn(&'static str, Edge) + Send + Sync>;
 
 /// Operations on disk. All methods block.
 pub struct Journal {
@@ -44,7 +46,7 @@ pub struct Journal {
 /// An operation that is on disk. Only the journal makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    seq: i64,
+    pub(crate) seq: i64,
     operation: Shared,
 }
 
@@ -404,20 +406,30 @@ impl Journal {
         event: Event,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
-        let mut connection = self.lock();
         let level = if event.must_last() { "FULL" } else { "NORMAL" };
+        self.write_at(level, event.as_str(), work)
+    }
+
+    /// One transaction, as durable as SQLite's `level` makes it.
+    fn write_at<T>(
+        &self,
+        level: &str,
+        word: &'static str,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let mut connection = self.lock();
         connection.pragma_update(None, "synchronous", level)?;
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&tx)?;
-        self.tell(event, Edge::Before);
+        self.tell(word, Edge::Before);
         tx.commit()?;
-        self.tell(event, Edge::After);
+        self.tell(word, Edge::After);
         Ok(done)
     }
 
-    fn tell(&self, event: Event, edge: Edge) {
+    fn tell(&self, word: &'static str, edge: Edge) {
         if let Some(watch) = &self.watch {
-            watch(event, edge);
+            watch(word, edge);
         }
     }
 }

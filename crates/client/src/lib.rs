@@ -3,7 +3,7 @@
 //!
 //! Read it in this order: [`operation`] (what is intended), [`state`] (what is known of it, purely), [`journal`] (on
 //! disk first), [`answer`] (what a server said, purely), [`client`] (the order of a call), [`session`] and
-//! [`transport`] (the way to a server).
+//! [`transport`] (the way to a server), [`proxy`] (all of it for callers that know nothing of it).
 
 pub mod answer;
 pub mod arguments;
@@ -13,6 +13,7 @@ pub mod http;
 pub mod journal;
 pub mod limits;
 pub mod operation;
+pub mod proxy;
 pub mod retry;
 pub mod session;
 mod sse;

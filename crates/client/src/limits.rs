@@ -46,3 +46,27 @@ pub const COMPACT: u32 = 256;
 pub const COMPACT_PAGES: u32 = 256;
 /// Most operations that one look at a restored server asks about.
 pub const RECONCILE: u32 = 100;
+
+/// Largest message of a caller that the proxy takes, in bytes.
+pub const FRAME: usize = 16 << 20;
+/// Requests that one conversation through the proxy may have open.
+pub const OPEN_REQUESTS: usize = 256;
+/// Messages that wait for a caller to read them.
+pub const UNREAD: usize = 256;
+/// Conversations that a listening proxy holds.
+pub const CONVERSATIONS: usize = 64;
+/// Starts of an upstream command, one after the other, without a sensible word from it; then a pause of
+/// [`LONGEST_PAUSE`] between any two.
+pub const STARTS: u32 = 5;
+/// Lines of an upstream, one after the other, that are no messages; then it is started again.
+pub const RUBBISH: u32 = 100;
+/// Time that an upstream has to take a message, and to answer a greeting.
+pub const GREETING: Duration = Duration::from_secs(30);
+/// Time for a call that is sent once, and for whatever else passes through the proxy.
+pub const PASS: Duration = Duration::from_secs(60 * 60);
+/// Time that an upstream command has to leave after its input has ended.
+pub const LEAVE: Duration = Duration::from_secs(2);
+/// Most tools that the proxy remembers of one upstream.
+pub const TOOLS: usize = 10_000;
+/// Longest word by which a transport knows its call, in bytes.
+pub const SOURCE: usize = 512;

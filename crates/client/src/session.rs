@@ -1,16 +1,17 @@
 //! What is agreed with a server before anything is asked of it: the protocol version, and who we are to it. And the
 //! making of every message.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::json::{self, Value, write_string};
-use counterfoil_core::wire;
+use counterfoil_core::{RequestId, wire};
 
 use crate::answer::{Answer, Spoken, judge, shown, spoken};
 use crate::journal::Try;
 use crate::limits;
-use crate::operation::Sending;
+use crate::operation::{Operation, Sending};
 use crate::time::Time;
 use crate::transport::{Fault, Loss, Message, Response, Transport};
 use crate::words::{Caller, InvalidWord, Tool};
@@ -26,7 +27,22 @@ pub struct Session<T> {
     transport: T,
     caller: Caller,
     version: Box<str>,
-    next: AtomicU64,
+    next: Arc<AtomicU64>,
+    /// Of a caller whose call this is, if it is not ours.
+    envelope: Option<Envelope>,
+}
+
+/// What somebody else's call has beside its name and arguments, as JSON text, to be sent with every try.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Envelope {
+    /// Members of `params`, without braces.
+    pub params: String,
+    /// Members of `params._meta`, without braces.
+    pub meta: String,
+    /// The argument that takes the request id, of a server that wants it there.
+    pub argument: Option<Box<str>>,
+    /// The server knows request ids and answers in words of its own.
+    pub own_words: bool,
 }
 
 /// A tool as its server lists it.
@@ -83,8 +99,7 @@ impl<T: Transport> Session<T> {
     /// # Errors
     /// [`NoAnswer`]: nothing was begun.
     pub async fn open(transport: T, time: &dyn Time, identity: &Caller) -> Result<Self, NoAnswer> {
-        let mut session =
-            Self { transport, caller: identity.clone(), version: MODERN.into(), next: AtomicU64::new(1) };
+        let mut session = Self::agreed(transport, identity.clone(), MODERN, Arc::new(AtomicU64::new(1)));
         let discovered = match session.ask(time, "server/discover", None, "").await {
             Ok(discovered) => discovered,
             Err(NoAnswer::Declined(_) | NoAnswer::Lost(Loss::Rubbish)) => session.initialize(time).await?,
@@ -95,6 +110,16 @@ impl<T: Transport> Session<T> {
             session.caller = Caller::of_server(told).map_err(NoAnswer::Caller)?;
         }
         Ok(session)
+    }
+
+    /// A session on which somebody else has agreed already; messages take their ids from `next`.
+    pub(crate) fn agreed(transport: T, caller: Caller, version: &str, next: Arc<AtomicU64>) -> Self {
+        Self { transport, caller, version: version.into(), next, envelope: None }
+    }
+
+    /// Sends every call in `envelope`.
+    pub(crate) fn in_envelope(self, envelope: Envelope) -> Self {
+        Self { envelope: Some(envelope), ..self }
     }
 
     /// Who we are to the server.
@@ -111,17 +136,33 @@ impl<T: Transport> Session<T> {
 
     async fn initialize(&mut self, time: &dyn Time) -> Result<Value, NoAnswer> {
         self.version = LEGACY.into();
-        let mut params = format!("\"protocolVersion\":\"{LEGACY}\",\"capabilities\":{{}},\"clientInfo\":");
-        params.push_str(&client_info());
-        let result = self.ask(time, "initialize", None, &params).await?;
+        let result = self.ask(time, "initialize", None, &greeting()).await?;
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         self.version = shown(agreed.ok_or(NoAnswer::Lost(Loss::Rubbish))?);
+        self.initialized().await;
+        Ok(result)
+    }
+
+    /// Agrees anew, in the words agreed on: the server has forgotten our session, and did not look at the message.
+    async fn reopen(&self, time: &dyn Time) -> Result<(), Fault> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let message = self.message(id, "initialize", None, &greeting(), None);
+        let answer = self.within(time, &message, limits::TRY).await?;
+        match spoken(&answer.body, id) {
+            Some(Spoken::Result(_)) => {
+                self.initialized().await;
+                Ok(())
+            }
+            Some(Spoken::Error(_)) | None => Err(Fault::NotSent),
+        }
+    }
+
+    async fn initialized(&self) {
         let body = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}".to_owned();
         let version = Some(self.version.clone());
         let method = "notifications/initialized";
         let _unanswered =
             self.transport.exchange(&Message { id: None, method, name: None, version, body }).await;
-        Ok(result)
     }
 
     /// The tool `name`, if the server lists it.
@@ -212,13 +253,38 @@ impl<T: Transport> Session<T> {
             Sending::Repeatable => Some(operation.id.as_str()),
             Sending::AtMostOnce => None,
         };
-        let params = call_params(operation.tool.as_str(), operation.arguments.as_str());
+        let params = self.params_of(operation);
         let message = self.message(id, "tools/call", Some(operation.tool.as_str()), &params, request_id);
         let answer = self.exchange(time, &message, wait).await;
-        judge(operation, id, answer)
+        let own_words = self.envelope.as_ref().is_some_and(|envelope| envelope.own_words);
+        judge(operation, id, own_words, answer)
+    }
+
+    fn params_of(&self, operation: &Operation) -> String {
+        let (tool, arguments) = (operation.tool.as_str(), operation.arguments.as_str());
+        let Some(envelope) = &self.envelope else { return call_params(tool, arguments) };
+        let named = match (&envelope.argument, operation.sending) {
+            (Some(argument), Sending::Repeatable) => Some(with_argument(arguments, argument, &operation.id)),
+            (None, _) | (_, Sending::AtMostOnce) => None,
+        };
+        let mut params = call_params(tool, named.as_deref().unwrap_or(arguments));
+        if !envelope.params.is_empty() {
+            params.push(',');
+            params.push_str(&envelope.params);
+        }
+        params
     }
 
     async fn exchange(&self, time: &dyn Time, message: &Message, wait: Duration) -> Result<Response, Fault> {
+        let answer = self.within(time, message, wait).await?;
+        if answer.status == 404 && message.method != "initialize" && self.transport.forget_session() {
+            self.reopen(time).await?;
+            return self.within(time, message, wait).await;
+        }
+        Ok(answer)
+    }
+
+    async fn within(&self, time: &dyn Time, message: &Message, wait: Duration) -> Result<Response, Fault> {
         tokio::select! {
             biased;
             answer = self.transport.exchange(message) => answer,
@@ -249,7 +315,9 @@ impl<T: Transport> Session<T> {
 
     fn meta(&self, request_id: Option<&str>) -> String {
         let mut members = Vec::new();
-        if *self.version == *MODERN {
+        if let Some(envelope) = &self.envelope {
+            members.extend(Some(&envelope.meta).filter(|meta| !meta.is_empty()).cloned());
+        } else if *self.version == *MODERN {
             members.push(format!("\"io.modelcontextprotocol/protocolVersion\":\"{MODERN}\""));
             members.push("\"io.modelcontextprotocol/clientCapabilities\":{}".to_owned());
             members.push(format!("\"io.modelcontextprotocol/clientInfo\":{}", client_info()));
@@ -260,6 +328,11 @@ impl<T: Transport> Session<T> {
         }
         members.join(",")
     }
+}
+
+fn greeting() -> String {
+    let info = client_info();
+    format!("\"protocolVersion\":\"{LEGACY}\",\"capabilities\":{{}},\"clientInfo\":{info}")
 }
 
 fn client_info() -> String {
@@ -273,6 +346,17 @@ fn call_params(tool: &str, arguments: &str) -> String {
     params.push_str(",\"arguments\":");
     params.push_str(arguments);
     params
+}
+
+/// The object `arguments` with one member more.
+fn with_argument(arguments: &str, name: &str, id: &RequestId) -> String {
+    let members = arguments.strip_prefix('{').unwrap_or(arguments);
+    let comma = if members.trim_start().starts_with('}') { "" } else { "," };
+    let mut out = String::from("{");
+    write_string(&mut out, name);
+    // A request id needs no escapes.
+    out.push_str(&format!(":\"{id}\"{comma}{members}"));
+    out
 }
 
 fn named(tool: &Value, name: &Tool) -> bool {

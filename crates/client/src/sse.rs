@@ -25,6 +25,11 @@ impl Events {
         complete
     }
 
+    /// Bytes of the event that is not complete yet.
+    pub(crate) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// A line ended: an empty one ends the event.
     fn end_of_line(&mut self) -> Option<Vec<u8>> {
         let line = std::mem::take(&mut self.line);

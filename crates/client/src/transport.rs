@@ -101,4 +101,9 @@ impl std::fmt::Display for Loss {
 pub trait Transport: Send + Sync + 'static {
     /// Sends one message and waits for its answer; a notification is answered by an empty body.
     fn exchange<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<Response, Fault>>;
+
+    /// Forgets the session that a server of an older revision had given us; whether there was one.
+    fn forget_session(&self) -> bool {
+        false
+    }
 }

@@ -1,8 +1,11 @@
 //! The client's own nouns as checked types.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::path::Path;
 
 use reqwest::Url;
+use sha2::{Digest as _, Sha256};
 
 use crate::limits;
 
@@ -14,9 +17,13 @@ pub struct InvalidWord {
     problem: &'static str,
 }
 
-/// A server with its workspace path: `https://tools.example.com/team-a/mcp`.
+/// A server with its workspace path: `https://tools.example.com/team-a/mcp`; or a command that speaks over standard
+/// input and output: `stdio:NAME/HASH`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServerUrl(Url);
+
+/// The scheme of a server that is a command.
+const COMMAND: &str = "stdio";
 
 impl ServerUrl {
     /// Reads and normalises a URL.
@@ -26,6 +33,9 @@ impl ServerUrl {
     pub fn parse(text: &str) -> Result<Self, InvalidWord> {
         let wrong = |problem| InvalidWord { what: "the server's URL", problem };
         let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
+        if url.scheme() == COMMAND && url.as_str().len() <= limits::URL {
+            return Ok(Self(url));
+        }
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(wrong("is neither http:// nor https://"));
         }
@@ -39,6 +49,31 @@ impl ServerUrl {
             return Err(wrong("is too long"));
         }
         Ok(Self(url))
+    }
+
+    /// A command, run in `folder`. Its arguments may hold secrets: only a hash of them is kept.
+    ///
+    /// # Errors
+    /// There is no program in it.
+    pub fn of_command(command: &[OsString], folder: &Path) -> Result<Self, InvalidWord> {
+        let wrong = |problem| InvalidWord { what: "the command", problem };
+        let program = command.first().ok_or(wrong("is empty"))?;
+        let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+        let word = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = name.chars().map(word).take(64).collect();
+        let mut hash = Sha256::new();
+        for part in [folder.as_os_str()].into_iter().chain(command.iter().map(OsString::as_os_str)) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_encoded_bytes());
+        }
+        let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Self::parse(&format!("{COMMAND}:{name}/{hash}"))
+    }
+
+    /// It is a command, which only the proxy in front of it reaches.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        self.0.scheme() == COMMAND
     }
 
     /// The normalised text.
@@ -186,6 +221,26 @@ mod tests {
             assert_eq!(parsed.as_ref().ok().map(ServerUrl::as_str), expected, "{text}");
             assert!(!format!("{parsed:?}").contains("secret"), "{parsed:?}");
         }
+    }
+
+    #[test]
+    fn a_command_is_named_without_its_arguments() {
+        let named = |words: &[&str], folder: &str| {
+            let words: Vec<OsString> = words.iter().map(Into::into).collect();
+            ServerUrl::of_command(&words, Path::new(folder)).unwrap()
+        };
+        let one = named(&["/usr/bin/my server", "--key", "secret"], "/a");
+        assert!(one.as_str().starts_with("stdio:my_server/") && !one.as_str().contains("secret"), "{one}");
+        assert_eq!(ServerUrl::parse(one.as_str()).as_ref(), Ok(&one));
+        assert!(one.is_command() && !one.in_the_clear());
+        for other in [
+            named(&["/usr/bin/my server", "--key", "other"], "/a"),
+            named(&["/usr/bin/my server", "--keysecret"], "/a"),
+            named(&["/usr/bin/my server", "--key", "secret"], "/b"),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert!(ServerUrl::of_command(&[], Path::new("/")).is_err());
     }
 
     #[test]

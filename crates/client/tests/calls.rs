@@ -292,8 +292,8 @@ async fn a_restore_is_found_out() {
 /// A journal that can be written to until `event` is on disk.
 fn breaking_after(path: &Path, event: Event) -> Arc<Journal> {
     let broken = path.to_owned();
-    let watch = move |happened: Event, edge: Edge| {
-        if happened.as_str() == event.as_str() && edge == Edge::After {
+    let watch = move |happened: &'static str, edge: Edge| {
+        if happened == event.as_str() && edge == Edge::After {
             let rival = rusqlite::Connection::open(&broken).unwrap();
             rival.execute_batch("ALTER TABLE events RENAME TO gone").unwrap();
         }

@@ -97,7 +97,7 @@ fn child(folder: &Path, url: &str, work: impl FnOnce(&Arc<Journal>, &ServerUrl) 
     let watched = point.clone();
     let journal = Journal::open(&folder.join("journal.db")).unwrap().watched(Arc::new(move |event, edge| {
         let side = if edge == Edge::Before { "before" } else { "after" };
-        if watched == format!("{side} {}", event.as_str()) {
+        if watched == format!("{side} {event}") {
             std::process::abort();
         }
     }));

@@ -156,6 +156,33 @@ async fn an_older_server_is_met_halfway() {
     }
 }
 
+/// A server that has forgotten a session did not look at the message: it is sent again in a new one.
+#[tokio::test]
+async fn a_lost_session_is_opened_anew() {
+    let greeted = std::sync::atomic::AtomicUsize::new(0);
+    let server = Scripted::new(move |request| {
+        if request.contains("server/discover") {
+            let error = "{\"jsonrpc\":\"2.0\",\"id\":%ID%,\"error\":{\"code\":-32601,\"message\":\"no such method\"}}";
+            http(200, "application/json", error)
+        } else if request.contains("\"initialize\"") {
+            let session = greeted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            let body = rpc("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{}}");
+            format!("HTTP/1.1 200 X\r\nContent-Type: application/json\r\nMcp-Session-Id: s-{session}\r\nConnection: close\r\n\r\n{body}").into_bytes()
+        } else if request.contains("notifications/initialized") {
+            http(202, "text/plain", "")
+        } else if request.contains("mcp-session-id: s-1\r\n") {
+            http(404, "text/plain", "")
+        } else {
+            json("{\"tools\":[{\"name\":\"set_interval\"}]}")
+        }
+    });
+    let session = server.open().await.unwrap();
+    let name = Tool::parse("set_interval").unwrap();
+    assert!(session.tool(&SystemTimer::default(), &name).await.unwrap().is_some());
+    let sent: Vec<bool> = server.asked().iter().map(|text| text.contains("tools/list")).collect();
+    assert_eq!(sent, [false, false, false, true, false, false, true], "again, once, in a new session");
+}
+
 #[tokio::test]
 async fn answers_in_a_stream_are_found_behind_notifications() {
     let server = modern(|| {

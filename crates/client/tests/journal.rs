@@ -73,7 +73,7 @@ fn a_file_that_cannot_be_trusted_is_refused_and_left_alone() {
             Connection::open(path).unwrap().pragma_update(None, "user_version", 7).unwrap();
             settle(path);
         },
-        Problem::TooNew { found: 7, known: 1 },
+        Problem::TooNew { found: 7, known: 2 },
     );
     let nowhere = folder.path().join("text/journal.db");
     assert_eq!(*Journal::open(&nowhere).unwrap_err().problem(), Problem::Place(nowhere));

@@ -56,6 +56,8 @@ pub struct Contract {
     pub ids: IdForm,
     /// How long receipts last.
     pub windows: Windows,
+    /// Whether receipts keep the arguments, and not only their fingerprint.
+    pub store_intent: bool,
 }
 
 /// Where a request id may stand. All that are present must agree, byte for byte.
@@ -115,6 +117,8 @@ pub struct Call {
     pub retired: Vec<Reading>,
     /// How long its receipt lasts.
     pub windows: Windows,
+    /// Whether its receipt keeps the arguments, and not only their fingerprint.
+    pub store_intent: bool,
 }
 
 impl Call {
@@ -129,7 +133,13 @@ impl Call {
     ) -> Self {
         let live = Reading::new(&tool, revision, intent);
         let (fresh, retired, windows) = (Fresh::Live(live), Vec::new(), Windows::default());
-        Self { principal, tool, request_id, fresh, retired, windows }
+        Self { principal, tool, request_id, fresh, retired, windows, store_intent: true }
+    }
+
+    /// What its receipt keeps of `reading`'s arguments.
+    #[must_use]
+    pub fn stored<'r>(&self, reading: &'r Reading) -> Option<&'r str> {
+        self.store_intent.then(|| reading.intent.text())
     }
 
     /// What may be written, if anything may.
@@ -168,6 +178,7 @@ impl Contract {
             fresh,
             retired,
             windows: self.windows,
+            store_intent: self.store_intent,
         })
     }
 

@@ -36,6 +36,7 @@ fn contract(ids: IdForm) -> Contract {
         retired: vec![(revision("v1"), compiled(RETIRED))],
         ids,
         windows: Windows::default(),
+        store_intent: true,
     }
 }
 

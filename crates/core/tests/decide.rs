@@ -46,6 +46,7 @@ fn contract() -> Contract {
         retired: vec![(revision("v1"), schema("b")), (revision("v2"), schema("a"))],
         ids: IdForm::Any,
         windows: Windows { keep: KEEP, remember: REMEMBER },
+        store_intent: true,
     }
 }
 

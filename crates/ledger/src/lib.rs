@@ -15,13 +15,16 @@
 //! `examples/library.rs` is a complete small program.
 
 mod clock;
+pub mod export;
 mod fault;
 mod key;
 mod queue;
 mod record;
+pub mod removal;
 mod rule;
 mod store;
 mod sync;
+pub mod witness;
 
 pub use clock::{Clock, SystemClock};
 pub use counterfoil_core as core;

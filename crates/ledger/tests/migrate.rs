@@ -24,7 +24,7 @@ fn open(database: &Database) -> Result<Ledger, OpenError> {
 #[test]
 fn tables_that_are_not_ours_to_read_are_refused_clearly() {
     let cases = [
-        ("UPDATE counterfoil_meta SET value = '2' WHERE name = 'schema'", "start the newer program"),
+        ("UPDATE counterfoil_meta SET value = '99' WHERE name = 'schema'", "start the newer program"),
         ("DELETE FROM counterfoil_meta WHERE name = 'schema'", "there is no schema version"),
         ("UPDATE counterfoil_meta SET value = 'new' WHERE name = 'schema'", "not a number"),
         ("UPDATE counterfoil_meta SET value = '0' WHERE name = 'schema'", "less than one"),
@@ -121,7 +121,7 @@ fn an_application_s_database_is_left_as_it_was() {
     let ours = "SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema \
                 WHERE type = 'table' AND name LIKE 'counterfoil_%' ORDER BY name)";
     let tables: String = database.connect().query_row(ours, [], |row| row.get(0)).unwrap();
-    assert_eq!(tables, "counterfoil_contracts,counterfoil_meta,counterfoil_receipts");
+    assert_eq!(tables, "counterfoil_contracts,counterfoil_epochs,counterfoil_meta,counterfoil_receipts");
 }
 
 /// Lets the other thread end, however this one does.

@@ -35,7 +35,7 @@ fn many_openers_of_a_fresh_database_agree_on_one_history() {
         };
         let epochs: HashSet<String> = opened.into_iter().map(epoch).collect();
         assert_eq!(epochs.len(), 1, "{isolation}: {epochs:?}");
-        assert_eq!(database.count("SELECT count(*) FROM counterfoil_meta"), 2);
+        assert_eq!(database.count("SELECT count(*) FROM counterfoil_meta"), 3);
     }
 }
 
@@ -43,7 +43,7 @@ fn many_openers_of_a_fresh_database_agree_on_one_history() {
 #[test]
 fn databases_that_are_not_ours_to_serve_are_refused_clearly() {
     let cases = [
-        ("", "schema version 0 of Counterfoil and this program needs 1"),
+        ("", "schema version 0 of Counterfoil and this program needs 2"),
         ("MIGRATED; UPDATE counterfoil_meta SET value = '99' WHERE name = 'schema'", "has schema version 99"),
         ("MIGRATED; UPDATE counterfoil_meta SET value = '0' WHERE name = 'schema'", "less than one"),
         ("MIGRATED; UPDATE counterfoil_meta SET value = 'x' WHERE name = 'schema'", "not a number"),

@@ -30,11 +30,21 @@ pub(crate) use key::usable;
 /// Longest token that is looked at, in bytes.
 const TOKEN: usize = 16 << 10;
 
+/// SHA-256 of a token. `Debug` shows nothing of it: whoever reads a log could try words against it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenHash")
+    }
+}
+
 /// One known token and whom it stands for.
 #[derive(Clone)]
 pub struct TokenEntry {
     /// SHA-256 of the token's bytes.
-    pub sha256: [u8; 32],
+    pub sha256: TokenHash,
     /// Whom it stands for.
     pub principal: Arc<Principal>,
 }
@@ -153,7 +163,7 @@ impl Authenticator {
     fn find(&self, hash: [u8; 32]) -> Option<Arc<Principal>> {
         let mut found = u64::MAX;
         for (at, entry) in (0u64..).zip(&self.entries) {
-            let same: Choice = entry.sha256.ct_eq(&hash);
+            let same: Choice = entry.sha256.0.ct_eq(&hash);
             found.conditional_assign(&at, same);
         }
         let entry = self.entries.get(usize::try_from(found).ok()?)?;
@@ -195,7 +205,7 @@ mod tests {
             workspace: Workspace::parse("team-a").unwrap(),
             scopes: BTreeSet::new(),
         };
-        TokenEntry { sha256: Sha256::digest(token).into(), principal: Arc::new(principal) }
+        TokenEntry { sha256: TokenHash(Sha256::digest(token).into()), principal: Arc::new(principal) }
     }
 
     async fn check(sent: &[&str], expected: Result<&str, Denied>) {

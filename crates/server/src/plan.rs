@@ -23,6 +23,7 @@ use counterfoil::tokio_postgres;
 use counterfoil::tokio_postgres::types::Type;
 use counterfoil_core::{Contract, Principal, Revision, Schema, Scope, ToolName};
 
+use crate::auth::TokenHash;
 use crate::config::{self, Config, DatabaseUrl, Limits, OutputType, ReadReturns, WriteReturns};
 use crate::diagnostics::Report;
 use probe::Probe;
@@ -48,7 +49,7 @@ pub struct Plan {
     /// Places in `tools` by name, former names included.
     pub names: HashMap<String, usize>,
     /// Bearer tokens, by the hash of each.
-    pub tokens: Vec<([u8; 32], Arc<Principal>)>,
+    pub tokens: Vec<(TokenHash, Arc<Principal>)>,
     /// Who calls over stdio.
     pub stdio: Option<Arc<Principal>>,
     /// How it is reached over HTTP.
@@ -81,6 +82,8 @@ pub struct Server {
     pub start_wait: Duration,
     /// Settings that each call's transaction gets, and what they are set to.
     pub session: Vec<(String, Bind)>,
+    /// Where the witness of recent history is kept, if there is a place for it.
+    pub state: Option<PathBuf>,
 }
 
 /// A SQLite database.

@@ -7,6 +7,7 @@ mod listing;
 mod operation;
 mod postgres;
 mod reading;
+mod removal;
 mod sqlite;
 mod start;
 mod store;
@@ -23,9 +24,12 @@ use crate::plan::{Kind, Plan, Read, Tool, Write};
 use crate::tools::{Answer, Effect, Listed, Noted, Pending, ToolCall, Tools, UnknownTool};
 use operation::Question;
 use reading::Asking;
+use removal::Remover;
 use store::Store;
 use writing::Writing;
 
+pub use removal::{Gauge, Pace};
+pub use sqlite::{Behind, behind};
 pub use start::StartError;
 
 /// How long a caller is asked to wait while the server goes down and another comes up.
@@ -37,6 +41,7 @@ pub struct Engine {
     plan: Arc<Plan>,
     store: Store,
     draining: AtomicBool,
+    remover: Remover,
 }
 
 impl Tools for Engine {
@@ -90,6 +95,12 @@ struct Target {
 }
 
 impl Engine {
+    /// What removal has done, and what is overdue.
+    #[must_use]
+    pub fn removal(&self) -> Gauge {
+        self.remover.gauge()
+    }
+
     /// Refuses every call from now on as `busy`; calls that have begun go on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);

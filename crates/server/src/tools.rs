@@ -1,5 +1,6 @@
 //! What the edge (HTTP, stdio, MCP) asks of the engine, and nothing more: which tools there are, and a call.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -39,7 +40,7 @@ pub struct Hints {
 }
 
 /// A `tools/call` as the strict reader saw it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ToolCall {
     /// `tool` or `tool.revision`.
     pub name: String,
@@ -51,6 +52,12 @@ pub struct ToolCall {
     pub noted: Arc<OnceLock<Noted>>,
     /// The caller no longer wants it: a call that has not begun never does. One that has begun runs to its end.
     pub cancelled: CancellationToken,
+}
+
+impl fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCall").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What a call may do.

@@ -3,33 +3,7 @@
 
 mod support;
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
-use support::{MODERN, Request, Server, TOKEN, rpc};
-use tracing_subscriber::fmt::MakeWriter;
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        self.clone()
-    }
-}
+use support::{Log, MODERN, Request, Server, TOKEN, rpc};
 
 /// Everything below is sent; `secret` marks what must not be written down.
 fn requests() -> Vec<Request> {
@@ -58,7 +32,7 @@ async fn what_a_caller_said_is_not_in_the_log() {
     for request in requests() {
         server.send(&request).await;
     }
-    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let written = log.text();
     assert!(written.contains("rmcp"), "the library's own log is in it");
     assert!(written.contains("a call ended without an answer"), "and ours");
     for line in written.lines() {

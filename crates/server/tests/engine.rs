@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use counterfoil::rusqlite::Connection;
 use counterfoil_core::json::{self, Bounds};
 use counterfoil_core::{Principal, Sources};
-use counterfoil_server::run::Engine;
+use counterfoil_server::run::{Engine, Pace};
 use counterfoil_server::tools::{Answer, ToolCall, Tools as _, UnknownTool};
 use counterfoil_server::{config, plan};
 use tokio_util::sync::CancellationToken;
@@ -65,4 +66,49 @@ async fn a_cancelled_call_that_has_not_begun_never_does() {
     let count = "SELECT group_concat(request_id), (SELECT version FROM automations WHERE id = 2) FROM counterfoil_receipts";
     let left: (String, i64) = other.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(left, ("stays".to_owned(), 1));
+}
+
+/// A clock that the test moves.
+struct Owned(std::sync::atomic::AtomicI64);
+
+impl counterfoil::Clock for Owned {
+    fn now(&self) -> counterfoil_core::Timestamp {
+        counterfoil_core::Timestamp::from_micros(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+impl Owned {
+    fn minutes(&self, minutes: i64) {
+        let _before = self.0.fetch_add(minutes * 60_000_000, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// While the server runs, what is over goes, and the gauge says so; a clock that jumps is distrusted.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_removes_what_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = CONFIG.replace("keep     = \"30d\"", "keep = \"1h\"");
+    std::fs::write(folder.path().join("schema.sql"), SCHEMA).unwrap();
+    let config = config::parse(&folder.path().join("counterfoil.toml").to_string_lossy(), &config).unwrap();
+    let plan = plan::plan(&config).0.unwrap();
+    let alice = plan.stdio.clone().unwrap();
+    let clock = Arc::new(Owned(1_796_000_000_000_000.into()));
+    let pace = Pace { first: Duration::ZERO, every: Duration::from_millis(1) };
+    let engine = Engine::start_paced(plan, Arc::clone(&clock) as Arc<_>, pace).await.unwrap();
+    let none = CancellationToken::new();
+    assert_eq!(code(&engine.call(alice, edit("edit-1", 1, &none)).await), None);
+    // Minute by minute: so the clock is believed.
+    while engine.removal().results == 0 {
+        assert_eq!(engine.removal().facts, 0);
+        clock.minutes(1);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let gone = clock.0.load(std::sync::atomic::Ordering::SeqCst) - 1_796_000_000_000_000;
+    assert!(gone > 65 * 60_000_000, "not before `keep` and the skew bound: {gone}");
+    clock.minutes(400 * 24 * 60);
+    while !engine.removal().distrusted {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(engine.removal().facts, 0, "the fact of a year that was none stays");
+    tokio::task::spawn_blocking(move || engine.close()).await.unwrap();
 }

@@ -43,6 +43,7 @@ pub fn contract() -> Contract {
         retired: Vec::new(),
         ids: IdForm::Any,
         windows: Windows::default(),
+        store_intent: true,
     }
 }
 

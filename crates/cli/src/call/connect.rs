@@ -43,6 +43,12 @@ pub(crate) struct Tries {
     within: Duration,
 }
 
+impl Tries {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy { tries: self.tries, within: self.within, ..Policy::default() }
+    }
+}
+
 /// Which journal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
@@ -67,7 +73,7 @@ impl Place {
 }
 
 impl Identity {
-    fn token(&self) -> anyhow::Result<Option<Token>> {
+    pub(crate) fn token(&self) -> anyhow::Result<Option<Token>> {
         Ok(match (&self.token_env, &self.token_file) {
             (Some(name), _) => Some(Token::from_env(name)?),
             (None, Some(path)) => Some(Token::from_file(path)?),
@@ -75,7 +81,7 @@ impl Identity {
         })
     }
 
-    fn caller(&self) -> anyhow::Result<Caller> {
+    pub(crate) fn caller(&self) -> anyhow::Result<Caller> {
         let name = match (&self.identity, &self.token_env, &self.token_file) {
             (Some(name), _, _) => name.clone(),
             (None, Some(name), _) => format!("env:{name}"),
@@ -110,7 +116,7 @@ impl Connection {
             Ok(session) => session,
             Err(failure) => return Ok(Err(failure)),
         };
-        let policy = Policy { tries: tries.tries, within: tries.within, ..Policy::default() };
+        let policy = tries.policy();
         let client = Client::new(session, server.clone(), Arc::clone(&journal), time.clone(), policy);
         let shown = spinner.clone();
         let client = client.watched(move |progress| show(&shown, &progress));

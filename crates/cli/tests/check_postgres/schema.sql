@@ -3,6 +3,7 @@ CREATE TABLE notes (
   made timestamptz, day date, tags text[], free jsonb, spot point, span interval, ref uuid, version bigint NOT NULL DEFAULT 1
 );
 CREATE TABLE loose (workspace_id text, name text);
+CREATE TABLE counted (id bigint PRIMARY KEY, workspace_id text NOT NULL, title text, version bigint NOT NULL);
 CREATE TABLE numbered (workspace_id bigint, name text);
 CREATE VIEW peek AS SELECT * FROM notes;
 CREATE FUNCTION rises() RETURNS trigger LANGUAGE plpgsql

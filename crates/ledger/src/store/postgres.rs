@@ -14,13 +14,24 @@
 //! GRANT SELECT, INSERT ON counterfoil_receipts, counterfoil_contracts TO app;
 //! ```
 //!
-//! and can neither change nor remove a receipt. The tables are found by `search_path`.
+//! and can neither change nor remove a receipt. For a role that also removes what is overdue ([`crate::removal`]), and
+//! begins a new epoch when it finds that recent history is missing:
+//!
+//! ```sql
+//! GRANT UPDATE, DELETE ON counterfoil_receipts TO app;
+//! GRANT UPDATE ON counterfoil_meta TO app;
+//! GRANT SELECT, INSERT ON counterfoil_epochs TO app;
+//! ```
+//!
+//! The tables are found by `search_path`.
 
 mod attempt;
+mod books;
 mod connect;
 mod contracts;
 mod declared;
 mod doubt;
+mod epoch;
 mod error;
 mod flush;
 mod ledger;
@@ -28,6 +39,7 @@ mod list;
 mod migrate;
 mod pool;
 mod receipts;
+mod removal;
 mod retry;
 mod run;
 mod seen;
@@ -37,12 +49,14 @@ mod tx;
 
 pub(crate) use error::{may_pass, refusal_of, what_to_do};
 
-pub use crate::record::{Filter, Record, State, Void};
+pub use crate::record::{Filter, Record, State, Stats, Void, Whose};
 pub use crate::rule::Rule;
 pub use attempt::{Handler, Step};
+pub use books::{export, import, stats, walk};
 pub use connect::connect;
 pub use contracts::pin_contract;
 pub use declared::{Column, Declaration, Declared, List, ListStatement, Part, Query, Returns, Values};
+pub use epoch::begin_epoch;
 pub use ledger::{Ledger, Options};
 pub use migrate::migrate;
 pub use receipts::{find_record, list};

@@ -8,6 +8,7 @@ use super::jwt::{Jwt, issuers};
 use super::names::Names;
 use super::reader::{Node, Table, every, list, parsed, text};
 use super::{Spanned, Sql, bounds, maybe};
+use crate::auth::TokenHash;
 use crate::diagnostics::{Diagnostic, Report};
 use crate::http::Metadata;
 
@@ -32,7 +33,7 @@ pub struct Auth {
 #[derive(Clone, Debug)]
 pub struct Token {
     /// SHA-256 of the token.
-    pub sha256: Spanned<[u8; 32]>,
+    pub sha256: Spanned<TokenHash>,
     /// Who calls with it.
     pub credentials: Credentials,
 }
@@ -111,7 +112,7 @@ fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Toke
     let sha256 = table.required("sha256", "`counterfoil token new` makes a token and prints its hash");
     let sha256 = sha256.and_then(|node| parsed(report, &node, hash));
     if let Some(sha256) = &sha256 {
-        let digits: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: String = sha256.0.iter().map(|byte| format!("{byte:02x}")).collect();
         names.add(report, &digits, &sha256.span, || "the same token is given twice".to_owned());
     }
     let credentials = credentials(report, &mut table);
@@ -119,7 +120,7 @@ fn token(report: &mut Report, node: &Node<'_>, names: &mut Names) -> Option<Toke
     Some(Token { sha256: sha256?, credentials: credentials? })
 }
 
-fn hash(text: &str) -> Result<[u8; 32], Diagnostic> {
+fn hash(text: &str) -> Result<TokenHash, Diagnostic> {
     let wrong = || {
         Diagnostic::error("`sha256` must be 64 hexadecimal digits")
             .help("write the hash of the token, never the token: `counterfoil token new` prints both")
@@ -127,7 +128,7 @@ fn hash(text: &str) -> Result<[u8; 32], Diagnostic> {
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
     let bytes = digits.ok_or_else(wrong)?;
     let bytes: Vec<u8> = bytes.chunks(2).filter_map(byte).collect();
-    if text.len() == 64 { bytes.try_into().map_err(|_| wrong()) } else { Err(wrong()) }
+    if text.len() == 64 { bytes.try_into().map(TokenHash).map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
 fn byte(digits: &[u32]) -> Option<u8> {

@@ -37,7 +37,7 @@ pub use windows::WrittenWindows;
 
 use crate::diagnostics::{Diagnostic, Report, Source};
 pub(crate) use reader::nearest;
-use reader::{Node, Table, choice, count, duration, size};
+use reader::{Node, Table, boolean, choice, count, duration, size};
 
 /// A server, as written.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub struct Receipts {
     pub windows: WrittenWindows,
     /// Which request ids are taken.
     pub request_ids: Option<Spanned<IdForm>>,
+    /// Whether receipts keep the arguments, of tools that do not say so themselves.
+    pub store_intent: Option<Spanned<bool>>,
 }
 
 impl Receipts {
@@ -115,6 +117,15 @@ impl Config {
             Kind::Read(_) => shared,
             Kind::Write(write) => write.windows.over(shared),
         }
+    }
+
+    /// Whether receipts of `tool` keep the arguments, and not only their fingerprint.
+    pub fn stores_intent(&self, tool: &Tool) -> bool {
+        let own = match &tool.kind {
+            Kind::Read(_) => None,
+            Kind::Write(write) => write.store_intent.as_ref(),
+        };
+        own.or(self.receipts.store_intent.as_ref()).is_none_or(|store| store.value)
     }
 
     /// Where a path of this file leads: relative paths are relative to the file itself.
@@ -206,23 +217,15 @@ fn maybe<'t, T>(
     }
 }
 
-/// The answer to what a later version will serve and this one does not.
-fn unsupported(node: &Node<'_>, what: &str, instead: &str) -> Diagnostic {
-    Diagnostic::error(format!("{what} is not supported by this version"))
-        .at(node.key.clone(), "")
-        .help(instead)
-}
-
 fn receipts(report: &mut Report, mut table: Table<'_>) -> Option<Receipts> {
     let windows = WrittenWindows::read(report, &mut table, Some(&WrittenWindows::default()));
     let request_ids = table.optional("request_ids");
     let forms = [("any", IdForm::Any), ("uuid", IdForm::Uuid)];
     let request_ids = maybe(report, request_ids, |report, node| choice(report, node, &forms));
-    table.refuse(report, "store_intent", |node| {
-        unsupported(node, "`store_intent`", "intents are always stored; remove it")
-    });
+    let store_intent = table.optional("store_intent");
+    let store_intent = maybe(report, store_intent, boolean);
     table.finish(report);
-    Some(Receipts { windows: windows?, request_ids: request_ids? })
+    Some(Receipts { windows: windows?, request_ids: request_ids?, store_intent: store_intent? })
 }
 
 fn limits(report: &mut Report, mut table: Table<'_>) -> Option<Limits> {

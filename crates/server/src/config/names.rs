@@ -8,7 +8,7 @@ use super::bounds;
 use crate::diagnostics::{Diagnostic, Report, Span};
 
 /// Keys of a tool; one of them standing among its inputs was meant for the tool.
-pub(super) const TOOL_KEYS: [&str; 19] = [
+pub(super) const TOOL_KEYS: [&str; 20] = [
     "access",
     "current",
     "description",
@@ -24,6 +24,7 @@ pub(super) const TOOL_KEYS: [&str; 19] = [
     "revision",
     "scope",
     "shared",
+    "store_intent",
     "title",
     "version",
     "was",

@@ -24,6 +24,8 @@ pub struct Server {
     pub origins: Vec<String>,
     /// Where the audit log goes, if there is one: `stdout`, or a file.
     pub audit: Option<Spanned<PathBuf>>,
+    /// Where the server keeps what it must not keep in the database.
+    pub state_dir: Option<Spanned<PathBuf>>,
     /// Connections at once.
     pub connections: usize,
     /// How long a connection may be silent.
@@ -61,6 +63,7 @@ impl Default for Server {
             hosts: Vec::new(),
             origins: Vec::new(),
             audit: None,
+            state_dir: None,
             connections: bounds::DEFAULT_CONNECTIONS,
             header_time: bounds::DEFAULT_WAIT,
             body_time: bounds::DEFAULT_WAIT,
@@ -91,6 +94,8 @@ pub(super) fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server
         maybe(report, origins, |report, node| every(report, node, |r, item| parsed(r, item, origin)));
     let audit = table.optional("audit");
     let audit = maybe(report, audit, path);
+    let state_dir = table.optional("state_dir");
+    let state_dir = maybe(report, state_dir, path);
     let connections = table.optional("connections");
     let connections = maybe(report, connections, |r, node| count(r, node, bounds::CONNECTIONS));
     let header_time = wait(report, &mut table, "header_time", usual.header_time);
@@ -106,6 +111,7 @@ pub(super) fn server(report: &mut Report, mut table: Table<'_>) -> Option<Server
         hosts: hosts?.map(texts).unwrap_or_default(),
         origins: origins?.map(texts).unwrap_or_default(),
         audit: audit?,
+        state_dir: state_dir?,
         connections: connections?.map_or(Some(usual.connections), |n| usize::try_from(n.value).ok())?,
         header_time: header_time?,
         body_time: body_time?,

@@ -96,6 +96,8 @@ pub struct Write {
     pub retired: Vec<Retired>,
     /// How long this tool's receipts last, if it says so itself.
     pub windows: WrittenWindows,
+    /// Whether this tool's receipts keep the arguments, if it says so itself.
+    pub store_intent: Option<Spanned<bool>>,
 }
 
 /// One statement of a write.
@@ -338,7 +340,7 @@ fn kind(
 }
 
 fn read(report: &mut Report, table: &mut Table<'_>, node: &Node<'_>) -> Option<Read> {
-    for key in ["current", "replay_access", "version", "retired", "keep", "remember"] {
+    for key in ["current", "replay_access", "version", "retired", "keep", "remember", "store_intent"] {
         table.refuse(report, key, |node| {
             Diagnostic::error(format!("`{key}` has no meaning for a read"))
                 .at(node.key.clone(), "")
@@ -399,6 +401,8 @@ fn write(
         every(report, node, |report, node| self::retired(report, node, &mut revisions))
     });
     let windows = WrittenWindows::read(report, table, receipts.map(|receipts| &receipts.windows));
+    let store_intent = table.optional("store_intent");
+    let store_intent = maybe(report, store_intent, boolean);
     Some(Write {
         revision: revision?,
         statements: statements?,
@@ -409,6 +413,7 @@ fn write(
         replay_access: replay_access?,
         retired: retired?.unwrap_or_default(),
         windows: windows?,
+        store_intent: store_intent?,
     })
 }
 

@@ -31,10 +31,15 @@ pub enum BadCertificate {
 }
 
 /// The certificate in use.
-#[derive(Debug)]
 pub struct Certificates {
     files: Files,
     current: RwLock<Arc<ServerConfig>>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 impl Certificates {

@@ -121,9 +121,13 @@ impl Probe {
         sqlite::Probe::imagine(schema).map(Box::new).map(Self::Sqlite)
     }
 
-    /// On a database of PostgreSQL.
-    pub(super) fn postgres(server: &Server, again: &mut Again<'_>) -> Result<Self, OpenError> {
-        postgres::Probe::open(server, again).map(Box::new).map(Self::Postgres)
+    /// On a database of PostgreSQL, with these settings in each transaction.
+    pub(super) fn postgres(
+        server: &Server,
+        session: &[(String, String)],
+        again: &mut Again<'_>,
+    ) -> Result<Self, OpenError> {
+        postgres::Probe::open(server, session, again).map(Box::new).map(Self::Postgres)
     }
 
     /// Prepares a statement and tells what it is.
@@ -138,8 +142,20 @@ impl Probe {
     pub(super) fn reusable_id(&self, table: &str) -> Option<String> {
         match self {
             Self::Sqlite(probe) => probe.reusable_id(table),
-            // A sequence never goes back.
-            Self::Postgres(_) => None,
+            Self::Postgres(probe) => probe.reusable_id(table),
+        }
+    }
+
+    /// Why such a `column` may, and the declaration that prevents it.
+    pub(super) fn identity(&self, column: &str) -> (&'static str, String) {
+        match self {
+            Self::Sqlite(_) => {
+                ("it is not AUTOINCREMENT", format!("declare `{column} INTEGER PRIMARY KEY AUTOINCREMENT`"))
+            }
+            Self::Postgres(_) => (
+                "no sequence gives it",
+                format!("declare `{column} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY`"),
+            ),
         }
     }
 

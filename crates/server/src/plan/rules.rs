@@ -350,10 +350,9 @@ impl Planner<'_> {
                     continue;
                 }
                 let span = self.table_span(&written.sql, step, table);
-                let message = format!(
-                    "`{table}.{column}` may name another row after a deletion: it is not AUTOINCREMENT"
-                );
-                self.doubt(span, message, &format!("declare `{column} INTEGER PRIMARY KEY AUTOINCREMENT`"));
+                let (why, help) = probe.identity(&column);
+                let message = format!("`{table}.{column}` may name another row after a deletion: {why}");
+                self.doubt(span, message, &help);
             }
         }
     }

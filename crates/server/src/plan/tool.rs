@@ -184,6 +184,7 @@ impl Planner<'_> {
             retired: retired?,
             ids: self.config.receipts.ids(),
             windows: self.config.windows(tool),
+            store_intent: self.config.stores_intent(tool),
         })
     }
 

@@ -137,7 +137,7 @@ fn kept<'c>(committed: &'c Committed, write: &Write, now: Timestamp) -> Option<&
 }
 
 /// The recorded intent as its own revision reads it, if that revision is still declared.
-fn recorded(write: &Write, committed: &Committed, intent: &str) -> Option<Reading> {
+pub(super) fn recorded(write: &Write, committed: &Committed, intent: &str) -> Option<Reading> {
     let contract = &write.contract;
     let schema = schema_of(write, committed)?;
     let value = json::parse(intent.as_bytes(), json::Bounds::default()).ok()?;

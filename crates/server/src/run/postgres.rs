@@ -11,7 +11,9 @@ mod write;
 use std::sync::Arc;
 
 use counterfoil::postgres::{Ledger, Options, Receipts};
+use counterfoil::witness::Keep;
 use counterfoil_core::{Refusal, Reply};
+use sha2::{Digest as _, Sha256};
 
 use super::operation::Question;
 use super::reading::Asking;
@@ -37,6 +39,7 @@ impl Postgres {
             result_limit: limits.result,
             tls: server.tls.clone(),
             prepare: server.prepare,
+            witness: witness(server)?,
             ..Options::default()
         };
         let tell = |error: &counterfoil::OpenError| {
@@ -73,7 +76,7 @@ impl Postgres {
     }
 
     pub(super) async fn status(&self, question: Question) -> Result<String, Refusal> {
-        let epoch = self.0.epoch().clone();
+        let epoch = self.0.epoch();
         self.0
             .read(|tx| Box::pin(async move { operation::status(tx, &question, epoch.as_str()).await }))
             .await
@@ -81,7 +84,7 @@ impl Postgres {
 
     /// Membership, void and answer each in a transaction of its own: a void waits for a try that is under way.
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
-        let (question, epoch) = (Arc::new(question), self.0.epoch().clone());
+        let (question, epoch) = (Arc::new(question), self.0.epoch());
         let asked = Arc::clone(&question);
         self.0.read(|tx| Box::pin(async move { operation::member(tx, &asked).await })).await?;
         let write = question.write()?;
@@ -92,8 +95,26 @@ impl Postgres {
             .await
     }
 
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.0
+    }
+
     /// Hands out no more connections.
     pub(super) fn close(&self) {
         self.0.close();
     }
+}
+
+/// The file in the state folder, one a database: the folder may be shared.
+fn witness(server: &Server) -> Result<Option<Keep>, StartError> {
+    let Some(folder) = &server.state else {
+        tracing::warn!(
+            "there is no `[server] state_dir`: a restore, or a standby that lagged, cannot be noticed by itself"
+        );
+        return Ok(None);
+    };
+    std::fs::create_dir_all(folder)?;
+    let place = format!("{:?} {:?}", server.connect.get_hosts(), server.connect.get_dbname());
+    let name: String = Sha256::digest(place).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(Keep::at(folder.join(format!("witness-{name}")))))
 }

@@ -5,12 +5,15 @@ mod open;
 mod operation;
 mod read;
 mod rows;
+mod verify;
 mod write;
+
+pub use verify::{Behind, behind};
 
 use std::sync::Arc;
 
 use counterfoil::Clock;
-use counterfoil::sqlite::{Ledger, pin_contract, servable};
+use counterfoil::sqlite::{Ledger, Prepare, pin_contract, servable};
 use counterfoil_core::{Refusal, Reply};
 
 use super::RETRY_AFTER;
@@ -31,8 +34,9 @@ impl Sqlite {
         file: &SqliteFile,
         limits: &Limits,
         clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
     ) -> Result<Self, StartError> {
-        open::open(file, limits, clock).map(Self)
+        open::open(file, limits, clock, prepare).map(Self)
     }
 
     pub(super) async fn pin(&self, contracts: Vec<Pinned>) -> Result<Differing, Refusal> {
@@ -71,6 +75,10 @@ impl Sqlite {
     pub(super) async fn void(&self, question: Question) -> Result<String, Refusal> {
         let epoch = self.0.epoch().clone();
         self.0.write(move |tx| operation::make_void(&question, tx, epoch.as_str())).await
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.0
     }
 
     /// Finishes what was accepted. Blocks until it is done.

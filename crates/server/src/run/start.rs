@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use counterfoil::sqlite::Prepare;
 use counterfoil::{Clock, OpenError, SystemClock};
 use counterfoil_core::Refusal;
 
 use super::Engine;
+use super::removal::Pace;
 use super::store::Store;
 use crate::plan::Plan;
 
@@ -51,10 +53,40 @@ impl Engine {
     /// # Errors
     /// As [`Engine::start`].
     pub async fn start_at(plan: Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let store = Store::open(&plan, clock).await?;
+        Self::start_paced(plan, clock, Pace::default()).await
+    }
+
+    /// As [`Engine::start_at`], with removal at the caller's pace.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub async fn start_paced(plan: Plan, clock: Arc<dyn Clock>, pace: Pace) -> Result<Self, StartError> {
+        Self::begin(plan, clock, None, pace).await
+    }
+
+    /// As [`Engine::start_at`]; on SQLite `prepare` is done to every connection before it is used.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub async fn start_prepared(
+        plan: Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+    ) -> Result<Self, StartError> {
+        Self::begin(plan, clock, prepare, Pace::default()).await
+    }
+
+    async fn begin(
+        plan: Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+        pace: Pace,
+    ) -> Result<Self, StartError> {
+        let store = Store::open(&plan, clock, prepare).await?;
         if let Some((tool, revision)) = store.pin(&plan.contracts).await? {
             return Err(StartError::Contract { tool, revision });
         }
-        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false) })
+        let remover = store.remover(&plan, pace);
+        Ok(Self { plan: Arc::new(plan), store, draining: AtomicBool::new(false), remover })
     }
 }

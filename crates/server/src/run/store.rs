@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use counterfoil::Clock;
+use counterfoil::sqlite::Prepare;
 use counterfoil_core::{Refusal, Reply};
 
 use super::operation::Question;
 use super::postgres::Postgres;
 use super::reading::Asking;
+use super::removal::{Pace, Remover};
 use super::sqlite::Sqlite;
 use super::start::StartError;
 use super::writing::Writing;
@@ -24,9 +26,13 @@ pub(super) enum Store {
 }
 
 impl Store {
-    pub(super) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+    pub(super) async fn open(
+        plan: &Plan,
+        clock: Arc<dyn Clock>,
+        prepare: Option<Prepare>,
+    ) -> Result<Self, StartError> {
         match &plan.database {
-            Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock).map(Self::Sqlite),
+            Database::Sqlite(file) => Sqlite::open(file, &plan.limits, clock, prepare).map(Self::Sqlite),
             Database::Postgres(server) => Postgres::open(server, plan).await.map(Self::Postgres),
         }
     }
@@ -76,6 +82,14 @@ impl Store {
         match self {
             Self::Sqlite(store) => store.void(question).await,
             Self::Postgres(store) => store.void(question).await,
+        }
+    }
+
+    /// Starts to remove what is over.
+    pub(super) fn remover(&self, plan: &Plan, pace: Pace) -> Remover {
+        match self {
+            Self::Sqlite(store) => Remover::start(store.ledger().clone(), plan, pace),
+            Self::Postgres(store) => Remover::start(store.ledger().clone(), plan, pace),
         }
     }
 

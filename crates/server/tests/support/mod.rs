@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use counterfoil_core::{Issuer, Principal, Refusal, Scope, Subject, Workspace};
-use counterfoil_server::auth::{Authenticator, TokenEntry};
+use counterfoil_server::auth::{Authenticator, TokenEntry, TokenHash};
 use counterfoil_server::http::{Edge, Options, serve};
 use counterfoil_server::tools::{
     Answer, Effect, Hints, Listed, Noted, Pending, ToolCall, Tools, UnknownTool,
@@ -132,7 +132,7 @@ impl Tools for Engine {
 pub fn authenticator() -> Authenticator {
     let known = [(TOKEN, "alice"), (BOB, "bob")];
     let entry = |(token, who): (&str, &str)| TokenEntry {
-        sha256: Sha256::digest(token).into(),
+        sha256: TokenHash(Sha256::digest(token).into()),
         principal: principal(who),
     };
     Authenticator::new(known.map(entry).to_vec())
@@ -157,6 +157,12 @@ impl Server {
         change(&mut options);
         let tools: Arc<dyn Tools> = engine.clone();
         let edge = Edge::new(tools, authenticator, options);
+        Self { engine, ..Self::of(edge).await }
+    }
+
+    /// Of an edge over another engine; the one that remembers is not asked.
+    pub async fn of(edge: Arc<Edge>) -> Self {
+        let engine = Engine::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -273,6 +279,35 @@ pub async fn read(mut stream: impl tokio::io::AsyncRead + Unpin) -> Reply {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Reply { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
 }
 
 pub fn call(arguments: &str) -> String {

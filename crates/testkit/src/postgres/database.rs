@@ -99,7 +99,7 @@ pub(crate) async fn connect(config: &Config) -> Client {
     client
 }
 
-fn execute(config: &Config, sql: &str) {
+pub(super) fn execute(config: &Config, sql: &str) {
     wait(async { connect(config).await.batch_execute(sql).await.unwrap() });
 }
 

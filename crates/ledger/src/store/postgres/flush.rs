@@ -155,7 +155,7 @@ async fn write(
 ) -> Result<Reply, Met> {
     let key = Key::from(call);
     let words = Words::of(&key);
-    let (revision, intent) = (reading.revision.as_str(), reading.intent.text());
+    let (revision, intent) = (reading.revision.as_str(), call.stored(reading));
     let fingerprint = reading.fingerprint.as_bytes().as_slice();
     let (from, until) = decide::commits_between(&call.request_id, call.windows.remember);
     let (from, until) = (instant(from), instant(until));

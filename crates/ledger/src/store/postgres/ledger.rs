@@ -15,6 +15,7 @@ use super::attempt::{Handler, Step, Writing, guarded};
 use super::contracts::pin_contract;
 use super::declared::{Declaration, Declared, List};
 use super::doubt::Doubt;
+use super::epoch::History;
 use super::error::raced;
 use super::migrate::migrate;
 use super::pool::{Manager, settings};
@@ -28,6 +29,7 @@ use crate::fault::{Fault, OpenError};
 use crate::key::Key;
 use crate::record::{Filter, Record, Void};
 use crate::rule::Rule;
+use crate::witness::{self, Keeper, Witness};
 
 /// How a ledger behaves. The defaults are right for most.
 #[derive(Debug, Clone)]
@@ -57,6 +59,8 @@ pub struct Options {
     /// for one transaction and keeps no statements (PgBouncer in transaction mode, before 1.21): there every
     /// statement is unnamed and typed, and every setting is made in each transaction.
     pub prepare: bool,
+    /// Where to keep a witness of recent history, by which a loss of it is noticed. Without one it is not.
+    pub witness: Option<witness::Keep>,
 }
 
 impl Default for Options {
@@ -73,6 +77,7 @@ impl Default for Options {
             result_limit: limits::RESULT,
             tls: Tls::default(),
             prepare: true,
+            witness: None,
         }
     }
 }
@@ -84,6 +89,7 @@ pub struct Ledger {
     pool: Pool<Manager>,
     bounds: Bounds,
     seen: Arc<Seen>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -100,17 +106,18 @@ impl Ledger {
     pub async fn open(mut config: Config, options: Options) -> Result<Self, OpenError> {
         let tls = options.tls.prepare(&mut config)?;
         bound(&mut config, &options);
-        let mut receipts = prepare(&config, &tls, &options).await?;
+        let (mut receipts, history) = prepare(&config, &tls, &options).await?;
         receipts.result_limit = options.result_limit;
         let bounds = Bounds { tries: options.tries, call_wait: options.call_wait, queue: options.queue };
-        let manager = Manager { config, tls, settings: settings(&options) };
+        let keeper = history.keeper.clone();
+        let manager = Manager { config, tls, settings: settings(&options), history };
         let wait = Some(options.connect_wait);
         // Looking at a connection before it is used again waits for nothing.
         let timeouts = Timeouts { wait, create: wait, recycle: None };
         let config = PoolConfig { max_size: options.pool, timeouts, queue_mode: QueueMode::Lifo };
         let pool = Pool::builder(manager).config(config).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|_| OpenError::Damaged("the pool has no runtime"))?;
-        Ok(Self { receipts, pool, bounds, seen: Arc::default() })
+        Ok(Self { receipts, pool, bounds, seen: Arc::default(), keeper })
     }
 
     /// As [`Ledger::open`], for as long as what is in the way may pass by itself, and at most for `wait`; `tell` hears
@@ -143,7 +150,7 @@ impl Ledger {
 
     /// The identity of this database's history.
     #[must_use]
-    pub fn epoch(&self) -> &Epoch {
+    pub fn epoch(&self) -> Epoch {
         self.receipts.epoch()
     }
 
@@ -178,8 +185,13 @@ impl Ledger {
         let retry = self.seen.likely(Key::from(&*call));
         let alone = handler.declared().is_some_and(|values| values.declared.alone());
         let place = if alone { Place::Here } else { Place::Apart };
+        let asked = Arc::clone(&call);
         let writing = Writing { receipts: self.receipts.clone(), call, handler, retry };
-        drive(self.pool.clone(), self.bounds, place, writing).await
+        let answer = drive(self.pool.clone(), self.bounds, place, writing).await;
+        if let (Ok(reply), Some(keeper)) = (&answer, &self.keeper) {
+            keeper.note(Witness::of(&asked, &reply.epoch, reply.committed_at));
+        }
+        answer
     }
 
     /// Composes `declaration`, for handlers that hand it over with each call: see [`Handler::declared`]. The server
@@ -274,13 +286,16 @@ impl Ledger {
         attempt.await.map_err(Setback::into_refusal)
     }
 
-    async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
+    pub(super) async fn drive<A: Attempt>(&self, attempt: A) -> Result<A::Answer, Refusal> {
         drive(self.pool.clone(), self.bounds, Place::Apart, attempt).await
     }
 
     /// Hands out no more connections. Calls under way keep theirs.
     pub fn close(&self) {
         self.pool.close();
+        if let Some(keeper) = &self.keeper {
+            keeper.close();
+        }
     }
 }
 
@@ -296,7 +311,11 @@ fn bound(config: &mut Config, options: &Options) {
 }
 
 /// Looks at the database, and changes it if that is wished, on a connection of its own.
-async fn prepare(config: &Config, tls: &MakeRustlsConnect, options: &Options) -> Result<Receipts, OpenError> {
+async fn prepare(
+    config: &Config,
+    tls: &MakeRustlsConnect,
+    options: &Options,
+) -> Result<(Receipts, History), OpenError> {
     let connected = tokio::time::timeout(options.connect_wait, config.connect(tls.clone())).await;
     let (mut client, connection) = connected.map_err(|_| OpenError::Late(options.connect_wait))??;
     let driver = tokio::spawn(connection);
@@ -304,7 +323,14 @@ async fn prepare(config: &Config, tls: &MakeRustlsConnect, options: &Options) ->
         if options.create {
             migrate(&mut client).await?;
         }
-        Receipts::open(&client).await
+        let receipts = Receipts::open(&client).await?;
+        let history = History {
+            current: receipts.epoch.clone(),
+            before: options.witness.as_ref().and_then(|keep| witness::read(&keep.file)),
+            keeper: options.witness.clone().map(Keeper::start).transpose()?.map(Arc::new),
+        };
+        history.hear(&client).await?;
+        Ok((receipts, history))
     };
     let receipts = receipts.await;
     driver.abort();

@@ -8,7 +8,8 @@ use uuid::Uuid;
 use crate::fault::OpenError;
 
 /// Never edited once released: the next change is the next number.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_receipts.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_receipts.sql"), include_str!("migrations/0002_removal.sql")];
 
 /// The newest version this program knows.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
@@ -19,7 +20,7 @@ const OLDEST: i32 = 140_000;
 const TABLES: &str = include_str!("sql/tables.sql");
 const VERSION: &str = include_str!("sql/version.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
-const META: &str = include_str!("sql/meta.sql");
+pub(super) const META: &str = include_str!("sql/meta.sql");
 const EARLY: &str = include_str!("sql/early.sql");
 
 /// Brings the ledger's tables up to date, as the role that owns them. Any number of servers may do it at once.

@@ -17,6 +17,7 @@ use tokio_postgres::{AsyncMessage, Config, Error, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::declared::Composed;
+use super::epoch::History;
 use super::error::describe;
 use super::ledger::Options;
 
@@ -142,6 +143,7 @@ pub(super) struct Manager {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
     pub(super) settings: Settings,
+    pub(super) history: History,
 }
 
 /// What must be set, and for how long it can be.
@@ -183,6 +185,7 @@ impl managed::Manager for Manager {
             }
             Settings::Local(settings) => Some(Arc::clone(settings)),
         };
+        self.history.hear(&wrapper).await?;
         Ok(Connection::new(wrapper, abort, unreplicated, local))
     }
 

@@ -19,7 +19,7 @@ use crate::record::{Filter, Record, State};
 
 const FIND: &str = include_str!("sql/find.sql");
 const NOW: &str = include_str!("sql/now.sql");
-const FIND_RECORD: &str = include_str!("sql/find_record.sql");
+pub(super) const FIND_RECORD: &str = include_str!("sql/find_record.sql");
 const INSERT: &str = include_str!("sql/insert.sql");
 const VOID: &str = include_str!("sql/void.sql");
 const LIST: &str = include_str!("sql/list.sql");
@@ -105,10 +105,11 @@ pub(super) async fn insert(
     run: &impl Run,
     key: Key<'_>,
     reading: &Reading,
+    intent: Option<&str>,
     result: &str,
     begun: SystemTime,
 ) -> Result<Timestamp, Fault> {
-    let (revision, intent) = (reading.revision.as_str(), reading.intent.text());
+    let revision = reading.revision.as_str();
     let fingerprint = reading.fingerprint.as_bytes().as_slice();
     let words = Words::of(&key);
     let mut values: Vec<&(dyn ToSql + Sync)> = words.values().collect();
@@ -186,7 +187,7 @@ impl<'a> Words<'a> {
         self.0.iter().map(|word| word as &(dyn ToSql + Sync))
     }
 
-    fn parameters(&self) -> Vec<Parameter<'_>> {
+    pub(super) fn parameters(&self) -> Vec<Parameter<'_>> {
         self.values().map(|word| (word, Type::TEXT)).collect()
     }
 }
@@ -205,7 +206,7 @@ fn committed(
     })
 }
 
-fn record(row: &Row) -> Result<Record, Fault> {
+pub(super) fn record(row: &Row) -> Result<Record, Fault> {
     let at: SystemTime = row.try_get(6)?;
     let receipt = match row.try_get(5)? {
         "voided" => Receipt::Voided,

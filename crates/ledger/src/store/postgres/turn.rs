@@ -8,6 +8,7 @@ use counterfoil_core::{
 };
 use tokio_postgres::{Client, GenericClient, Transaction};
 
+use super::epoch::Current;
 use super::migrate::{migrate, verify};
 use super::receipts::{find, insert};
 use super::run::{Once, Run};
@@ -52,7 +53,7 @@ use crate::key::Key;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Receipts {
-    pub(super) epoch: Epoch,
+    pub(super) epoch: Current,
     pub(super) result_limit: usize,
 }
 
@@ -121,13 +122,13 @@ impl Receipts {
     /// # Errors
     /// [`OpenError::NotMigrated`] and [`OpenError::TooNew`].
     pub async fn open(client: &impl GenericClient) -> Result<Self, OpenError> {
-        Ok(Self { epoch: verify(client).await?, result_limit: limits::RESULT })
+        Ok(Self { epoch: Current::new(verify(client).await?), result_limit: limits::RESULT })
     }
 
     /// The identity of this database's history.
     #[must_use]
-    pub fn epoch(&self) -> &Epoch {
-        &self.epoch
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.get()
     }
 
     /// Looks `call` up in `tx`. Ask for access first: this does not.
@@ -171,7 +172,7 @@ impl Receipts {
             request_id: call.request_id.clone(),
             replayed: true,
             committed_at: committed.at,
-            epoch: self.epoch.clone(),
+            epoch: self.epoch.get(),
             current: None,
         }
     }
@@ -189,7 +190,8 @@ impl Receipts {
             return Err(Refusal::result_too_large(self.result_limit).into());
         }
         bounded(reading)?;
-        let committed_at = insert(run, Key::from(call), reading, &result, begun).await?;
+        let committed_at =
+            insert(run, Key::from(call), reading, call.stored(reading), &result, begun).await?;
         Ok(self.fresh(call, committed_at, result))
     }
 
@@ -199,7 +201,7 @@ impl Receipts {
             request_id: call.request_id.clone(),
             replayed: false,
             committed_at,
-            epoch: self.epoch.clone(),
+            epoch: self.epoch.get(),
             current: None,
         }
     }

@@ -112,7 +112,7 @@ impl Tx {
         let before = doubt.begun();
         let connection = &*self.connection;
         let (inserted, committed) = join(
-            insert(connection, Key::from(call), reading, result, self.begun),
+            insert(connection, Key::from(call), reading, call.stored(reading), result, self.begun),
             connection.wrapper.batch_execute(COMMIT),
         )
         .await;

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::attempt::{Handler, attempt, glance, guarded};
 use super::connection::{Prepare, Source, locked, patiently};
+use super::epoch::hear;
 use super::migrate::migrate;
 use super::readers::{Readers, Snapshot};
 use super::turn::{Receipts, Turn};
@@ -20,6 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::fault::{Fault, OpenError};
 use crate::queue::{Queue, Rejected, drive};
 use crate::rule::Rule;
+use crate::witness::{self, Keeper, Witness};
 
 /// How a ledger behaves. The defaults are right for most.
 #[derive(Clone)]
@@ -42,6 +44,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Done to every connection before it is used: an application's own functions, collations, hooks.
     pub prepare: Option<Prepare>,
+    /// Where to keep a witness of recent history, by which a restore behind our back is noticed. Without one it is not.
+    pub witness: Option<witness::Keep>,
 }
 
 impl Default for Options {
@@ -56,6 +60,7 @@ impl Default for Options {
             result_limit: limits::RESULT,
             clock: Arc::new(SystemClock),
             prepare: None,
+            witness: None,
         }
     }
 }
@@ -73,6 +78,7 @@ struct Inner {
     queue_wait: Duration,
     statement_time: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
+    keeper: Option<Keeper>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -107,7 +113,12 @@ impl Ledger {
         };
         let mut handle = source.writer()?;
         let passing = |error: &OpenError| matches!(error, OpenError::Database(error) if locked(error));
-        let epoch = patiently(options.lock_wait, passing, || migrate(&mut handle.connection))?;
+        let mut epoch = patiently(options.lock_wait, passing, || migrate(&mut handle.connection))?;
+        if let Some(seen) = options.witness.as_ref().and_then(|keep| witness::read(&keep.file)) {
+            let now = options.clock.now();
+            epoch = patiently(options.lock_wait, passing, || hear(&mut handle.connection, &seen, now))?;
+        }
+        let keeper = options.witness.map(Keeper::start).transpose()?;
         let receipts = Receipts { epoch, clock: options.clock, result_limit: options.result_limit };
         let readers = Arc::new(Readers::new(source.clone()));
         let writer = Writer {
@@ -122,7 +133,7 @@ impl Ledger {
         let thread = start(writer, Arc::clone(&queue), options.group)?;
         let (queue_wait, statement_time) = (options.queue_wait, options.statement_time);
         let writer = Mutex::new(Some(thread));
-        let inner = Inner { receipts, readers, queue, queue_wait, statement_time, writer };
+        let inner = Inner { receipts, readers, queue, queue_wait, statement_time, writer, keeper };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -164,7 +175,13 @@ impl Ledger {
             return answer;
         }
         let (inner, alone) = (Arc::clone(&self.inner), handler.alone());
-        self.submit(alone, move |tx: &Tx<'_>| attempt(&inner.receipts, tx, &call, &mut handler)).await
+        let asked = Arc::clone(&call);
+        let answer =
+            self.submit(alone, move |tx: &Tx<'_>| attempt(&inner.receipts, tx, &call, &mut handler)).await;
+        if let (Ok(reply), Some(keeper)) = (&answer, &self.inner.keeper) {
+            keeper.note(Witness::of(&asked, &reply.epoch, reply.committed_at));
+        }
+        answer
     }
 
     /// Step 5: one read transaction, begun after the call arrived. A receipt found there answers there; of anything
@@ -251,6 +268,9 @@ impl Inner {
             let _ended = thread.join();
         }
         self.readers.close();
+        if let Some(keeper) = &self.keeper {
+            keeper.close();
+        }
     }
 }
 

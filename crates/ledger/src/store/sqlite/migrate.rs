@@ -7,7 +7,8 @@ use uuid::Uuid;
 use crate::fault::OpenError;
 
 /// Never edited once released: the next change is the next number.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_receipts.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_receipts.sql"), include_str!("migrations/0002_removal.sql")];
 
 /// The newest version this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
@@ -29,7 +30,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<Epoch, OpenError> {
 
 /// What the version promises is there.
 fn whole(connection: &Connection) -> Result<(), OpenError> {
-    let tables = ["counterfoil_meta", "counterfoil_receipts", "counterfoil_contracts"];
+    let tables = ["counterfoil_meta", "counterfoil_receipts", "counterfoil_contracts", "counterfoil_epochs"];
     for table in tables {
         if !connection.table_exists(Some("main"), table)? {
             return Err(OpenError::Damaged("a table is missing"));
@@ -77,7 +78,7 @@ fn meta(connection: &Connection, name: &str) -> Result<Option<String>, rusqlite:
         .optional()
 }
 
-fn set(connection: &Connection, name: &str, value: &str) -> Result<(), rusqlite::Error> {
+pub(super) fn set(connection: &Connection, name: &str, value: &str) -> Result<(), rusqlite::Error> {
     let sql = "INSERT INTO counterfoil_meta (name, value) VALUES (?1, ?2) \
                ON CONFLICT (name) DO UPDATE SET value = excluded.value";
     connection.execute(sql, (name, value)).map(drop)

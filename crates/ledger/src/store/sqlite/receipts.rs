@@ -39,6 +39,7 @@ pub(super) fn insert(
     connection: &Connection,
     key: Key<'_>,
     reading: &Reading,
+    intent: Option<&str>,
     at: Timestamp,
     result: &str,
 ) -> Result<(), Fault> {
@@ -53,7 +54,7 @@ pub(super) fn insert(
         at.micros(),
         reading.revision.as_str(),
         reading.fingerprint.as_bytes().as_slice(),
-        reading.intent.text(),
+        intent,
         result,
     ));
     match inserted.map_err(fault_of_ours)? {
@@ -65,7 +66,7 @@ pub(super) fn insert(
 }
 
 /// A constraint that refuses a receipt is none of the caller's: other arguments would not help.
-fn fault_of_ours(error: rusqlite::Error) -> Fault {
+pub(super) fn fault_of_ours(error: rusqlite::Error) -> Fault {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {
             Fault::Broken(format!("a receipt was refused: {}", describe(&error)))
@@ -165,7 +166,7 @@ fn committed(
     })
 }
 
-fn record(row: &Row<'_>) -> Result<Record, Fault> {
+pub(super) fn record(row: &Row<'_>) -> Result<Record, Fault> {
     let at = Timestamp::from_micros(row.get(6)?);
     let receipt = match text(row, 5)? {
         "voided" => Receipt::Voided,

@@ -155,7 +155,7 @@ impl Receipts {
                 "the transaction ended before its receipt: a statement rolled it back",
             ));
         }
-        receipts::insert(tx, Key::from(call), reading, committed_at, &result)?;
+        receipts::insert(tx, Key::from(call), reading, call.stored(reading), committed_at, &result)?;
         Ok(Reply {
             result,
             request_id: call.request_id.clone(),

@@ -29,6 +29,12 @@ impl<'c> Tx<'c> {
         tx
     }
 
+    /// Over a connection that only looks, at the instant `now`; statements have no time limit.
+    #[must_use]
+    pub fn looking(connection: &'c Connection, now: Timestamp) -> Self {
+        Self::new(connection, now, None)
+    }
+
     /// The instant of this attempt, the same for all its statements and its receipt.
     #[must_use]
     pub fn now(&self) -> Timestamp {

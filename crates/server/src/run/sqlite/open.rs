@@ -5,13 +5,19 @@ use std::sync::Arc;
 
 use counterfoil::Clock;
 use counterfoil::rusqlite::Connection;
-use counterfoil::sqlite::{Ledger, Options};
+use counterfoil::sqlite::{Ledger, Options, Prepare};
+use counterfoil::witness::Keep;
 
 use super::super::start::StartError;
 use crate::config::Limits;
 use crate::plan::SqliteFile;
 
-pub(super) fn open(file: &SqliteFile, limits: &Limits, clock: Arc<dyn Clock>) -> Result<Ledger, StartError> {
+pub(super) fn open(
+    file: &SqliteFile,
+    limits: &Limits,
+    clock: Arc<dyn Clock>,
+    prepare: Option<Prepare>,
+) -> Result<Ledger, StartError> {
     if let Some(schema) = &file.schema {
         make(&file.path, schema)?;
     }
@@ -22,6 +28,8 @@ pub(super) fn open(file: &SqliteFile, limits: &Limits, clock: Arc<dyn Clock>) ->
         statement_time: limits.statement_time,
         result_limit: limits.result,
         clock,
+        prepare,
+        witness: Some(Keep::beside(&file.path)),
         ..Options::default()
     };
     Ok(Ledger::open(&file.path, options)?)

@@ -1,0 +1,1 @@
+INSERT INTO calls (operation, same, source) VALUES (:seq, :same, :source)

@@ -1,0 +1,1 @@
+UPDATE calls SET delivered_at = :at WHERE operation = :seq AND delivered_at IS NULL

@@ -1,0 +1,3 @@
+INSERT INTO counterfoil_receipts
+  (workspace, issuer, subject, tool, request_id, state, committed_at, revision, fingerprint, intent, result)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)

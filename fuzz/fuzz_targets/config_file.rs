@@ -1,0 +1,8 @@
+//! The property `config_file`, for the fuzzer.
+#![no_main]
+
+#[path = "../properties.rs"]
+#[allow(dead_code)]
+mod properties;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| properties::config_file(bytes));
