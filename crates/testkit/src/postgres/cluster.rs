@@ -121,6 +121,12 @@ impl Cluster {
         config
     }
 
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.folder.join("log")).unwrap()).into_owned()
+    }
+
     /// Where it listens, on the loopback interface.
     #[must_use]
     pub fn port(&self) -> u16 {
