@@ -20,14 +20,8 @@ fn database(site: &Site) -> &Database {
     }
 }
 
-/// The main config, with another URL and more lines in `[database]`.
 fn config(site: &Site, url: &str, more: &str) -> PathBuf {
-    let text = std::fs::read_to_string(site.main()).unwrap();
-    let text =
-        text.replace(&format!("url = \"{}\"", database(site).url()), &format!("url = \"{url}\"\n{more}"));
-    let path = site.database.directory().join("other.toml");
-    std::fs::write(&path, text).unwrap();
-    path
+    site.elsewhere("other.toml", url, more)
 }
 
 fn counterfoil(arguments: &[&str], config: &Path) -> Output {
@@ -53,7 +47,9 @@ fn databases_that_cannot_be_served_from() {
             "cannot be reached",
         ),
         (url.clone(), "password_env = \"COUNTERFOIL_NO_SUCH_VARIABLE\"", "this variable is not set"),
+        (url.clone(), "password_env = \"COUNTERFOIL_NO_SUCH_VARIABLE\"", "\"COUNTERFOIL_NO_SUCH_VARIABLE\""),
         (url.clone(), "password_file = \"nowhere\"", "the password cannot be read"),
+        (url.clone(), "password_file = \"nowhere\"", "password_file = \"nowhere\""),
         (format!("{url}?sslmode=require"), "", "TLS"),
         (format!("{url}?sslmode=verify-full&sslrootcert=nowhere.pem"), "", "nowhere.pem"),
     ];

@@ -199,6 +199,16 @@ impl Site {
         self.database.directory().join(name)
     }
 
+    /// The main config as `name`, over the PostgreSQL database at `url`, with `more` lines in `[database]`.
+    #[must_use]
+    pub fn elsewhere(&self, name: &str, url: &str, more: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.main()).unwrap();
+        let path = self.database.directory().join(name);
+        let (with, without) = (format!("url = \"{url}\"\n{more}"), format!("url = \"{url}\""));
+        std::fs::write(&path, served_from(&text, url).replacen(&without, &with, 1)).unwrap();
+        path
+    }
+
     /// The config `counterfoil.toml`.
     #[must_use]
     pub fn main(&self) -> PathBuf {

@@ -47,10 +47,10 @@ pub(crate) const CASES: &[Case] = &[
         steps: forms,
     },
     Case {
-        name: "row-level security",
-        codes: &[Code::ResourceUnavailable],
-        on: On::Own(SECURED, SECURED_SCHEMA),
-        steps: secured,
+        name: "Q6 on PostgreSQL: what earlier statements returned",
+        codes: &[Code::InvalidArguments],
+        on: On::Own(CHAIN, CHAIN_SCHEMA),
+        steps: chain,
     },
 ];
 
@@ -238,9 +238,9 @@ CREATE TABLE forms (
   words text, name varchar(40), ref uuid, at timestamptz, local timestamp, day date, hour time, bytes bytea);
 INSERT INTO forms VALUES (1, 'team-a', 1, true, -1, 9223372036854775807, 12345678901234567890.1200, E'tab\t\"q\" \\\\ \x01\x7f é 😀', 'n',
   '0f0e0d0c-0b0a-0908-0706-050403020100', '2026-11-30T14:00:00.5Z', '0001-01-01', '9999-12-31', '24:00', decode(repeat('00ff10', 40), 'hex'));
-INSERT INTO forms VALUES (3, 'team-a', 1, NULL, NULL, NULL, 'NaN', '', NULL, NULL, 'infinity', '-infinity', 'infinity', '00:00', '');
-INSERT INTO forms SELECT id + 1, workspace_id, version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes FROM forms;";
-/// The same write as one statement and as a list, which runs step by step.
+INSERT INTO forms VALUES (4, 'team-a', 1, NULL, NULL, NULL, 'NaN', '', NULL, NULL, 'infinity', '-infinity', 'infinity', '00:00', '');
+INSERT INTO forms SELECT forms.id + step, workspace_id, version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes FROM forms, (VALUES (1), (2)) AS steps (step);";
+/// The same write as one statement, as a list, and step by step, as a WITH of its own has to run.
 const FORMS: &str = r#"
 [tools.one]
 revision = "v1"
@@ -262,6 +262,15 @@ write = [
 current = "SELECT version, words FROM forms WHERE id = :id AND workspace_id = :workspace"
 output = { small = "string" }
 input = { id = { type = "integer" }, expected_version = { type = "integer" }, really = { type = "boolean", default = true } }
+
+[tools.three]
+revision = "v1"
+scope = "automation:write"
+access = "SELECT 1 FROM forms WHERE id = :id AND workspace_id = :workspace FOR SHARE"
+write = "WITH one AS (SELECT 1) UPDATE forms SET version = version + 1 WHERE id = :id AND workspace_id = :workspace AND version = :expected_version AND :really RETURNING version, flag, small, whole, exact, words, name, ref, at, local, day, hour, bytes, :id::text AS text, :now > '2026-01-01' AS late"
+current = "SELECT version, words FROM forms WHERE id = :id AND workspace_id = :workspace"
+output = { small = "string" }
+input = { id = { type = "integer" }, expected_version = { type = "integer" }, really = { type = "boolean", default = true } }
 "#;
 
 fn forms(stage: &mut Stage) {
@@ -269,66 +278,72 @@ fn forms(stage: &mut Stage) {
         let arguments = json!({ "request_id": id, "id": row, "expected_version": version, "really": really });
         Send::new(tool, arguments.to_string())
     };
-    for row in [1, 3] {
-        let one = stage.fresh(Alice, &call("one", &format!("a-{row}"), row, 1, true));
-        let two = stage.fresh(Alice, &call("two", &format!("b-{row}"), row + 1, 1, true));
-        let same = two.result.replace(&format!("\"text\":\"{}\"", row + 1), &format!("\"text\":\"{row}\""));
-        assert_eq!(one.result, same);
-        stage.replayed(Alice, &call("one", &format!("a-{row}"), row, 1, true), &one);
-        // The rule ends in a lock, which a transaction that only reads cannot take.
-        let status = stage.ask("operation_status", Alice, "one", &format!("a-{row}"));
-        assert_eq!(status["result"].to_string(), one.result, "{status}");
+    for row in [1, 4] {
+        let mut results = Vec::new();
+        for (at, tool) in (0..).zip(["one", "two", "three"]) {
+            let (id, own) = (format!("{tool}-{row}"), row + at);
+            let done = stage.fresh(Alice, &call(tool, &id, own, 1, true));
+            stage.replayed(Alice, &call(tool, &id, own, 1, true), &done);
+            // The rule ends in a lock, which a transaction that only reads cannot take.
+            let status = stage.ask("operation_status", Alice, tool, &id);
+            assert_eq!(status["result"].to_string(), done.result, "{status}");
+            results.push(done.result.replace(&format!("\"text\":\"{own}\""), "\"text\":\"\""));
+        }
+        assert!(results.iter().all(|result| *result == results[0]), "{results:#?}");
     }
-    for tool in ["one", "two"] {
+    for tool in ["one", "two", "three"] {
         let stale = stage.refused(Alice, &call(tool, "c", 1, 1, true), Code::VersionConflict);
         assert_eq!(stale.error["current"]["version"], 2, "{stale:?}");
         // The row is still at the version that the caller saw: something else was not met.
         let unmet = stage.refused(Alice, &call(tool, "d", 1, 2, false), Code::PreconditionFailed);
         assert_eq!(unmet.error["current"]["version"], 2, "{unmet:?}");
     }
-    stage.receipts(4);
+    stage.receipts(6);
 }
 
-const SECURED_SCHEMA: &str = "
-CREATE TABLE secrets (id bigint PRIMARY KEY, workspace_id text NOT NULL, body text, version bigint NOT NULL);
-INSERT INTO secrets VALUES (1, 'team-a', 'a', 1), (2, 'team-b', 'b', 1);
-CREATE FUNCTION mine(text) RETURNS boolean LANGUAGE sql STABLE AS $$ SELECT $1 = current_setting('app.workspace', true) $$;
-CREATE VIEW visible AS SELECT * FROM secrets WHERE mine(workspace_id);";
-/// The tests connect as a superuser, whom no policy binds: a view that asks what a policy would ask stands for it.
-const SECURED: &str = r#"
-[tools.set_secret]
+const CHAIN_SCHEMA: &str = "
+CREATE TABLE orders (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, workspace_id text NOT NULL, at timestamptz, total numeric);
+CREATE TABLE lines (order_id bigint REFERENCES orders, workspace_id text NOT NULL, at timestamptz, half numeric, gone text);";
+/// Later statements bind what earlier ones returned: once as a list of the ledger's, once step by step.
+const CHAIN: &str = r#"
+[tools.listed]
 revision = "v1"
 scope = "automation:write"
-access = "SELECT 1 FROM visible WHERE id = :id AND :workspace <> ''"
-write = "UPDATE visible SET body = :body, version = version + 1 WHERE id = :id AND version = :expected_version AND :workspace <> '' RETURNING id, body, version"
-current = "SELECT id, body, version FROM visible WHERE id = :id AND :workspace <> ''"
-input = { id = { type = "integer" }, body = { type = "string" }, expected_version = { type = "integer" } }
+access = "SELECT 1 WHERE :workspace = 'team-a'"
+write = [
+  { name = "made", sql = "INSERT INTO orders (workspace_id, at, total) VALUES (:workspace, :now, :total::text::numeric) RETURNING id, total, at" },
+  { name = "gone", sql = "DELETE FROM lines WHERE workspace_id = :workspace AND half = -1 RETURNING gone", may_change_nothing = true },
+  "INSERT INTO lines (order_id, workspace_id, at, half, gone) VALUES (:made.id, :workspace, :now, :made.total / 2, :gone.gone) RETURNING order_id, gone, half = 2.5 AS halved",
+]
+input = { total = { type = "string" } }
 
-[tools.list_notes]
-scope = "automation:read"
-read = "SELECT id FROM visible WHERE :workspace <> ''"
+[tools.stepped]
+revision = "v1"
+scope = "automation:write"
+access = "SELECT 1 WHERE :workspace = 'team-a'"
+write = [
+  { name = "made", sql = "WITH one AS (SELECT 1) INSERT INTO orders (workspace_id, at, total) VALUES (:workspace, :now, :total::text::numeric) RETURNING id, total, at" },
+  { name = "gone", sql = "DELETE FROM lines WHERE workspace_id = :workspace AND half = -1 RETURNING gone", may_change_nothing = true },
+  "INSERT INTO lines (order_id, workspace_id, at, half, gone) VALUES (:made.id, :workspace, :now, :made.total / 2, :gone.gone) RETURNING order_id, gone, half = 2.5 AS halved",
+]
+input = { total = { type = "string" } }
 "#;
 
-fn secured(stage: &mut Stage) {
-    let main = stage.site.main();
-    let written = std::fs::read_to_string(&main).unwrap();
-    let session =
-        written.replacen("[database]", "[database]\nsession = { \"app.workspace\" = \":workspace\" }", 1);
-    let server = stage.another("session.toml", &session);
-    let set = |id: &str, row: i64| {
-        let arguments = json!({ "request_id": id, "id": row, "body": "new", "expected_version": 1 });
-        Send::new("set_secret", arguments.to_string())
-    };
-    // Without the setting nothing is visible, with it what is one's own.
-    let _nobody = stage.refused(Alice, &set("a", 1), Code::ResourceUnavailable);
-    let done = stage.fresh_at(&server, Alice, &set("a", 1));
-    stage.replayed_at(&server, Alice, &set("a", 1), &done);
-    let _foreign = stage.refused_at(&server, Alice, &set("b", 2), Code::ResourceUnavailable);
-    let list = Send::new("list_notes", "{}");
-    for (who, expected) in [
-        (Alice, r#"{"result":[{"id":1}],"truncated":false}"#),
-        (Who::Carol, r#"{"result":[{"id":2}],"truncated":false}"#),
-    ] {
-        assert_eq!(stage.call_at(&server, who, &list).structured(), expected);
+fn chain(stage: &mut Stage) {
+    for (at, tool) in (1..).zip(["listed", "stepped"]) {
+        let add = Send::new(tool, json!({ "request_id": "a", "total": "5.00" }).to_string());
+        let done = stage.fresh(Alice, &add);
+        assert_eq!(done.result, format!("{{\"order_id\":{at},\"gone\":null,\"halved\":true}}"));
+        stage.replayed(Alice, &add, &done);
+        // One instant for the whole call.
+        let sql = format!(
+            "SELECT count(*) FROM lines JOIN orders ON orders.id = order_id \
+             WHERE orders.id = {at} AND lines.at = orders.at"
+        );
+        assert_eq!(stage.count(&sql), 1, "{tool}");
+        let wrong = Send::new(tool, json!({ "request_id": "b", "total": "much" }).to_string());
+        let _refused = stage.refused(Alice, &wrong, Code::InvalidArguments);
     }
+    assert_eq!(stage.count("SELECT count(*) FROM orders"), 2);
+    stage.receipts(2);
 }

@@ -12,11 +12,11 @@ use regex::Regex;
 const HIDDEN: &str = "***";
 
 /// The password of a URL, the value of `password=` in a connection string, and the string given to a key whose
-/// name says that it is secret. A `sha256` that is not 64 hexadecimal digits is likely the token itself.
+/// name says that it is secret; where a secret is to be found is none. A `sha256` that is not 64 hexadecimal digits is likely the token itself.
 const SECRETS: &[&str] = &[
     r#"://[^\s"':/@]*:(?P<secret>[^\s"']+)@"#,
     r#"(?i)password=(?P<secret>[^\s"'&]+)"#,
-    r#"(?i)(?:password|passwd|secret|token|bearer|api_?key)\w*"?[ \t]*=[ \t]*(?:"(?P<secret>[^"\n]+)|'(?P<single>[^'\n]+))"#,
+    r#"(?i)(?:password|passwd|secret|token|bearer|api_?key)(?P<place>\w*)"?[ \t]*=[ \t]*(?:"(?P<secret>[^"\n]+)|'(?P<single>[^'\n]+))"#,
 ];
 
 /// As above; whether to hide depends on the value.
@@ -102,8 +102,19 @@ fn merge(mut apart: Vec<Range<usize>>, next: Range<usize>) -> Vec<Range<usize>> 
 }
 
 fn found(pattern: &Regex, text: &str) -> Vec<Range<usize>> {
-    let secret = |c: regex::Captures<'_>| c.name("secret").or(c.name("single")).map(|m| m.range());
+    let secret = |c: regex::Captures<'_>| {
+        let value = c.name("secret").or(c.name("single"))?;
+        let key = c.name("place").map_or("", |key| key.as_str());
+        (!is_place(key, value.as_str())).then(|| value.range())
+    };
     pattern.captures_iter(text).filter_map(secret).collect()
+}
+
+/// Does the key name a file, or a variable of the environment? What cannot be a variable's name is likely the secret
+/// itself.
+fn is_place(key: &str, value: &str) -> bool {
+    let variable = || value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    key.ends_with("_file") || key.ends_with("_env") && variable()
 }
 
 fn is_hash(text: &str, range: &Range<usize>) -> bool {
@@ -132,6 +143,15 @@ mod tests {
         check("secret_key = 'cf_abc'", "secret_key = '***'");
         check(r#"sha256 = "cf_abc""#, r#"sha256 = "***""#);
         check("url = \"postgres://bob:hunter2@db/app", "url = \"postgres://bob:***@db/app");
+    }
+
+    #[test]
+    fn where_a_secret_is_to_be_found_is_shown() {
+        check(r#"password_env = "DB_PASWORD""#, r#"password_env = "DB_PASWORD""#);
+        check("password_file = '/run/secrets/db'", "password_file = '/run/secrets/db'");
+        check(r#"password_env = "hunter-2""#, r#"password_env = "***""#);
+        check(r#"password_environment = "hunter2""#, r#"password_environment = "***""#);
+        check(r#"password = "hunter2" # password_env = "X""#, r#"password = "***" # password_env = "X""#);
     }
 
     #[test]

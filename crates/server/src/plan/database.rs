@@ -37,12 +37,32 @@ pub(super) fn probe(
     match database {
         Database::Sqlite(file) => sqlite(config, file, report),
         Database::Postgres(server) => {
-            let reached = Probe::postgres(server, &mut |error| again(server, error));
+            let session = example(config, server);
+            let reached = Probe::postgres(server, &session, &mut |error| again(server, error));
             let url = &config.database.url;
             let told = |error| Diagnostic::error(format!("the database cannot be used: {error}"));
             reached.map_err(|error| report.push(told(error).at(url.span.clone(), ""))).ok()
         }
     }
+}
+
+/// Stands for a caller that the config does not name: whatever a policy casts a workspace to, it is most often text or
+/// a UUID.
+const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+
+/// The settings of a call as the first caller that the config names would make it.
+fn example(config: &Config, server: &Server) -> Vec<(String, String)> {
+    let auth = &config.auth;
+    let named = auth.tokens.iter().map(|token| &token.credentials).chain(&auth.stdio).next();
+    let caller = named.and_then(|caller| caller.principal());
+    let value = |bind: &Bind| match (bind, &caller) {
+        (Bind::Workspace, Some(caller)) => caller.workspace.as_str().to_owned(),
+        (Bind::Principal, Some(caller)) => caller.subject.as_str().to_owned(),
+        (Bind::Issuer, Some(caller)) => caller.issuer.as_str().to_owned(),
+        (Bind::Workspace | Bind::Principal | Bind::Issuer, None)
+        | (Bind::RequestId | Bind::Now | Bind::Argument(_) | Bind::Earlier { .. }, _) => NOBODY.to_owned(),
+    };
+    server.session.iter().map(|(name, bind)| (name.clone(), value(bind))).collect()
 }
 
 /// How to reach a server, its password among it.

@@ -121,9 +121,13 @@ impl Probe {
         sqlite::Probe::imagine(schema).map(Box::new).map(Self::Sqlite)
     }
 
-    /// On a database of PostgreSQL.
-    pub(super) fn postgres(server: &Server, again: &mut Again<'_>) -> Result<Self, OpenError> {
-        postgres::Probe::open(server, again).map(Box::new).map(Self::Postgres)
+    /// On a database of PostgreSQL, with these settings in each transaction.
+    pub(super) fn postgres(
+        server: &Server,
+        session: &[(String, String)],
+        again: &mut Again<'_>,
+    ) -> Result<Self, OpenError> {
+        postgres::Probe::open(server, session, again).map(Box::new).map(Self::Postgres)
     }
 
     /// Prepares a statement and tells what it is.

@@ -47,6 +47,12 @@ impl Bouncer {
         Self { port: own, keeper }
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// `config`, but through PgBouncer.
     #[must_use]
     pub fn through(&self, config: &Config) -> Config {

@@ -11,6 +11,9 @@ use std::sync::OnceLock;
 
 use tokio_postgres::Config;
 
+use super::database::{connect, execute};
+use super::wait;
+
 /// Starts the server, says so, waits until its input ends, stops the server and removes the folder.
 ///
 /// The input ends when the process that holds its other end is gone, however it went: nothing is left behind.
@@ -77,6 +80,18 @@ impl Cluster {
         Self::launched(folder, settings, owner)
     }
 
+    /// A primary on which `sql` has run, and a standby that it waits for with every commit.
+    #[must_use]
+    pub fn pair(sql: &str) -> (Self, Self) {
+        let primary = Self::start(&["fsync=off", "wal_level=replica"]);
+        primary.execute("postgres", sql);
+        let standby = primary.standby(&["fsync=off", "hot_standby=on"]);
+        primary.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+        primary.execute("postgres", "SELECT pg_reload_conf()");
+        primary.until("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
+        (primary, standby)
+    }
+
     fn launched(folder: PathBuf, settings: &[&str], owner: Owner) -> Self {
         // Another program may take the port between our look and the server's start: then look again.
         let started = (0..5).find_map(|_| launch(&server_programs(), &folder, settings, owner));
@@ -125,6 +140,25 @@ impl Cluster {
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.folder.join("log")).unwrap()).into_owned()
+    }
+
+    /// How to reach `database` on it as `role`, as a URL.
+    #[must_use]
+    pub fn url(&self, role: &str, database: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Runs `sql` in `database`, as its superuser.
+    pub fn execute(&self, database: &str, sql: &str) {
+        execute(&self.config(database), sql);
+    }
+
+    /// Asks until the answer is yes, as its superuser.
+    pub fn until(&self, sql: &str) {
+        wait(async {
+            let client = connect(&self.config("postgres")).await;
+            while !client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {}
+        });
     }
 
     /// Where it listens, on the loopback interface.

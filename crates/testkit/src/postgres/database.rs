@@ -109,7 +109,7 @@ pub(crate) async fn connect(config: &Config) -> Client {
     client
 }
 
-fn execute(config: &Config, sql: &str) {
+pub(super) fn execute(config: &Config, sql: &str) {
     wait(async { connect(config).await.batch_execute(sql).await.unwrap() });
 }
 

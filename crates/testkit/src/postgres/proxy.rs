@@ -78,6 +78,12 @@ impl Proxy {
         through
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Cuts that are still to come.
     #[must_use]
     pub fn left(&self) -> usize {

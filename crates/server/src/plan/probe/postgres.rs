@@ -25,6 +25,8 @@ use explained::Explained;
 /// from anywhere.
 pub(in crate::plan) struct Probe {
     client: Client,
+    /// Begins a transaction in which statements are planned.
+    begin: String,
     runtime: Option<Runtime>,
 }
 
@@ -42,12 +44,21 @@ const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL plan_cache_mode = force_generic_
                      SET LOCAL statement_timeout = '10s'";
 
 impl Probe {
-    /// Connects; as long as what is in the way may pass by itself, `again` says whether to try once more.
-    pub(in crate::plan) fn open(server: &Server, again: &mut Again<'_>) -> Result<Self, OpenError> {
+    /// Connects; as long as what is in the way may pass by itself, `again` says whether to try once more. `session` is
+    /// what a call's transaction would be given: a policy that asks for it is asked when its table is planned for.
+    pub(in crate::plan) fn open(
+        server: &Server,
+        session: &[(String, String)],
+        again: &mut Again<'_>,
+    ) -> Result<Self, OpenError> {
+        let settings = session
+            .iter()
+            .map(|(name, value)| format!("; SELECT set_config({}, {}, true)", literal(name), literal(value)));
+        let begin = std::iter::once(BEGIN.to_owned()).chain(settings).collect::<String>();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         loop {
             match wait(&runtime, reach(server)) {
-                Ok(client) => return Ok(Self { client, runtime: Some(runtime) }),
+                Ok(client) => return Ok(Self { client, begin, runtime: Some(runtime) }),
                 Err(error) if error.passing() && again(&error) => {
                     wait(&runtime, async { tokio::time::sleep(PAUSE.min(server.start_wait)).await });
                 }
@@ -66,7 +77,7 @@ impl Probe {
         let together = scanned.numbered(false, casts);
         let apart = scanned.numbered(true, casts);
         let prepared = self.wait(async {
-            self.client.batch_execute(BEGIN).await.map_err(|error| (error, together.clone()))?;
+            self.client.batch_execute(&self.begin).await.map_err(|error| (error, together.clone()))?;
             let prepared = self.facts(scanned, together, apart).await;
             let _ended = self.client.batch_execute("ROLLBACK").await;
             prepared
@@ -88,7 +99,7 @@ impl Probe {
         let (statement, numbered) = match self.client.prepare(&together.sql).await {
             Ok(statement) => (statement, together),
             Err(error) if error.code() == Some(&SqlState::AMBIGUOUS_PARAMETER) => {
-                let again = format!("ROLLBACK; {BEGIN}");
+                let again = format!("ROLLBACK; {}", self.begin);
                 self.client.batch_execute(&again).await.map_err(|error| (error, together))?;
                 match self.client.prepare(&apart.sql).await {
                     Ok(statement) => (statement, apart),
@@ -257,6 +268,12 @@ impl Probe {
             let help = "grant it to the role that serves: `GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …`";
             return Some(help.to_owned());
         }
+        if *db.code() == SqlState::UNDEFINED_OBJECT && db.message().contains("configuration parameter") {
+            let name = db.message().split('"').nth(1)?;
+            return Some(format!(
+                "a policy or function asks for it: say `session = {{ \"{name}\" = \":workspace\" }}` in `[database]`"
+            ));
+        }
         let sql = match *db.code() {
             SqlState::UNDEFINED_TABLE => {
                 "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'v', 'p', 'm') AND pg_table_is_visible(oid) \
@@ -285,6 +302,11 @@ async fn reach(server: &Server) -> Result<Client, OpenError> {
     let mut config = server.connect.clone();
     config.application_name("counterfoil check");
     connect(config, &server.tls).await
+}
+
+/// A string constant, whatever `standard_conforming_strings` says.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// A name that `schema.table` means.

@@ -1,27 +1,30 @@
-//! A tool of one statement, as the ledger composes it: access, write and receipt travel together. What its result
-//! looks like is then made by the database; a tool with a column that the database writes otherwise than we do runs
-//! step by step instead.
+//! A write as the ledger composes it: access, write and receipt of one statement travel together, and several
+//! statements in two flushes. What a result looks like is then made by the database; a tool with a column that the
+//! database writes otherwise than we do runs step by step instead.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use counterfoil::postgres::{Column, Declaration, Declared, Ledger, Part, Query, Returns};
+use counterfoil::Fault;
+use counterfoil::postgres::{
+    Column, Declaration, Declared, Ledger, List, ListStatement, Part, Query, Returns,
+};
 use counterfoil::tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use counterfoil_core::{Reading, Timestamp, ToolName};
 
 use super::bind::{Bound, bound};
 use crate::config::WriteReturns;
-use crate::plan::{Bind, Database, Kind, Plan, Statement, Tool, Write};
+use crate::plan::{Bind, Database, Kind, Plan, Statement, Step, Tool, Write};
 use crate::run::writing::Writing;
 
-/// The tools that are one statement.
-pub(super) type Declarations = HashMap<ToolName, Arc<OneStatement>>;
+/// The tools that are composed.
+pub(super) type Declarations = HashMap<ToolName, Arc<Composed>>;
 
-/// A tool of one statement, composed.
+/// A tool, composed.
 #[derive(Debug)]
-pub(super) struct OneStatement {
+pub(super) struct Composed {
     pub declared: Declared,
     /// What each slot is, and as which types it is sent.
     slots: Vec<(Bind, Vec<Type>)>,
@@ -37,19 +40,34 @@ pub(super) async fn declare(ledger: &Ledger, plan: &Plan) -> Declarations {
     for tool in &plan.tools {
         let Kind::Write(write) = &tool.kind else { continue };
         let mut slots = Slots::default();
-        let Some(declaration) = declaration(&mut slots, plan, tool, write) else { continue };
-        match ledger.declare(&declaration).await {
+        let Some(form) = form(&mut slots, plan, tool, write) else { continue };
+        match form.declare(ledger).await {
             Ok(declared) => {
-                let one = OneStatement { declared, slots: slots.0 };
-                declarations.insert(tool.name.clone(), Arc::new(one));
+                let composed = Composed { declared, slots: slots.0 };
+                declarations.insert(tool.name.clone(), Arc::new(composed));
             }
             Err(fault) => {
                 let (tool, problem) = (tool.name.as_str(), fault.to_string());
-                tracing::warn!(tool, problem, "a tool cannot be one statement, and runs step by step");
+                tracing::warn!(tool, problem, "a tool cannot be composed, and runs step by step");
             }
         }
     }
     declarations
+}
+
+/// What the ledger is asked to compose.
+enum Form {
+    One(Declaration),
+    Several(List),
+}
+
+impl Form {
+    async fn declare(&self, ledger: &Ledger) -> Result<Declared, Fault> {
+        match self {
+            Self::One(declaration) => ledger.declare(declaration).await,
+            Self::Several(list) => ledger.declare_list(list).await,
+        }
+    }
 }
 
 /// Slots, as they are met.
@@ -74,8 +92,9 @@ impl Slots {
         for (place, at) in &statement.slots {
             part = part.text(&statement.sql[from..place.start]);
             part = match (&statement.binds[*at], &statement.kinds[*at]) {
-                // The database's own clock: a call cannot bring it.
-                (Bind::Now, _) => part.text("statement_timestamp()"),
+                // The database's own clock, which a call cannot bring; the same for all statements of a list.
+                (Bind::Now, _) => part.text("transaction_timestamp()"),
+                (Bind::Earlier { step, column }, kind) => part.earlier(*step, *column, kind.clone()),
                 (bind, kind) => part.slot(self.of(bind, kind), kind.clone()),
             };
             from = place.end;
@@ -84,56 +103,114 @@ impl Slots {
     }
 }
 
-fn declaration(slots: &mut Slots, plan: &Plan, tool: &Tool, write: &Write) -> Option<Declaration> {
-    let [step] = write.steps.as_slice() else { return None };
-    let one_row = write.returns == WriteReturns::Row;
-    // A WITH that changes something cannot stand inside another.
-    if step.statement.with || step.may_change_nothing && one_row {
+/// A statement of the tool's; `told` if its rows are shown to somebody.
+fn query(slots: &mut Slots, statement: &Statement, told: bool) -> Option<Query> {
+    // Columns that come and go would be told under one another's names.
+    if statement.star {
         return None;
     }
-    let mut session = Vec::new();
-    if let Database::Postgres(server) = &plan.database {
-        session.extend(server.session.iter().map(|(name, bind)| (name.clone(), slots.of(bind, &Type::TEXT))));
+    let columns = statement.columns.iter().map(|column| {
+        let json = column.json.as_deref().map(str::to_owned);
+        let json = json.or((!told).then(|| "'null'".to_owned()));
+        Some(Column { name: column.name.to_string(), json: json? })
+    });
+    Some(Query { columns: columns.collect::<Option<_>>()?, sql: slots.part(statement) })
+}
+
+/// A statement of a write, which has rows to count whatever it returns.
+fn change(slots: &mut Slots, step: &Step, told: bool) -> Option<Query> {
+    // A WITH that changes something cannot stand inside another.
+    if step.statement.with {
+        return None;
     }
-    let told = write.returns != WriteReturns::Nothing;
-    let query = |slots: &mut Slots, statement: &Statement, told: bool| {
-        // Columns that come and go would be told under one another's names.
-        if statement.star {
-            return None;
-        }
-        let columns = statement.columns.iter().map(|column| {
-            let json = column.json.as_deref().map(str::to_owned);
-            let json = json.or((!told).then(|| "'null'".to_owned()));
-            Some(Column { name: column.name.to_string(), json: json? })
-        });
-        Some(Query { columns: columns.collect::<Option<_>>()?, sql: slots.part(statement) })
-    };
     let mut changed = query(slots, &step.statement, told)?;
     if changed.columns.is_empty() {
         changed.sql = changed.sql.text("\nRETURNING true");
         changed.columns.push(Column { name: "changed".to_owned(), json: "'null'".to_owned() });
     }
-    let current = match &write.current {
-        Some(current) => Some(query(slots, current, true)?),
-        None => None,
-    };
+    Some(changed)
+}
+
+fn session(slots: &mut Slots, plan: &Plan) -> Vec<(String, usize)> {
+    match &plan.database {
+        Database::Postgres(server) => {
+            let settings = server.session.iter();
+            settings.map(|(name, bind)| (name.clone(), slots.of(bind, &Type::TEXT))).collect()
+        }
+        Database::Sqlite(_) => Vec::new(),
+    }
+}
+
+fn form(slots: &mut Slots, plan: &Plan, tool: &Tool, write: &Write) -> Option<Form> {
+    let one_row = write.returns == WriteReturns::Row;
+    match write.steps.as_slice() {
+        [step] if !(step.may_change_nothing && one_row) => {
+            declaration(slots, plan, tool, write, step).map(Form::One)
+        }
+        steps => list(slots, plan, tool, write, steps).map(Form::Several),
+    }
+}
+
+fn declaration(
+    slots: &mut Slots,
+    plan: &Plan,
+    tool: &Tool,
+    write: &Write,
+    step: &Step,
+) -> Option<Declaration> {
+    let told = write.returns != WriteReturns::Nothing;
     Some(Declaration {
+        session: session(slots, plan),
         membership: plan.membership.as_ref().map(|membership| slots.part(membership)),
         access: tool.access.as_ref().map(|access| slots.part(access)),
         replay_access: write.replay_access.as_ref().map(|access| slots.part(access)),
-        write: changed,
-        returns: match write.returns {
-            WriteReturns::Row => Returns::Row,
-            WriteReturns::Rows => Returns::Rows,
-            WriteReturns::Nothing => Returns::Nothing,
-        },
+        write: change(slots, step, told)?,
+        returns: returns(write.returns),
         may_change_nothing: step.may_change_nothing,
-        current,
-        session,
+        current: current(slots, write)?,
     })
 }
 
-impl OneStatement {
+fn list(slots: &mut Slots, plan: &Plan, tool: &Tool, write: &Write, steps: &[Step]) -> Option<List> {
+    let shown = write.returns != WriteReturns::Nothing;
+    if shown && write.result.is_none() {
+        return None;
+    }
+    let told = |at: usize| shown && write.result == Some(at);
+    let mut statements = Vec::with_capacity(steps.len());
+    for (at, step) in steps.iter().enumerate() {
+        let query = change(slots, step, told(at))?;
+        statements.push(ListStatement { query, may_change_nothing: step.may_change_nothing });
+    }
+    Some(List {
+        session: session(slots, plan),
+        membership: plan.membership.as_ref().map(|membership| slots.part(membership)),
+        access: tool.access.as_ref().map(|access| slots.part(access)),
+        replay_access: write.replay_access.as_ref().map(|access| slots.part(access)),
+        statements,
+        result: write.result.unwrap_or_default(),
+        returns: returns(write.returns),
+        current: current(slots, write)?,
+    })
+}
+
+fn returns(returns: WriteReturns) -> Returns {
+    match returns {
+        WriteReturns::Row => Returns::Row,
+        WriteReturns::Rows => Returns::Rows,
+        WriteReturns::Nothing => Returns::Nothing,
+    }
+}
+
+/// The query of the row as it is now, if there is one; `None` if it cannot be composed.
+fn current(slots: &mut Slots, write: &Write) -> Option<Option<Query>> {
+    match &write.current {
+        Some(current) => query(slots, current, true).map(Some),
+        None => Some(None),
+    }
+}
+
+impl Composed {
     /// The values of one call; none if one of them does not fit, which the tool's steps then tell.
     pub(super) fn values(&self, writing: &Writing, reading: &Reading) -> Option<Vec<Slot>> {
         let context = writing.context(reading);

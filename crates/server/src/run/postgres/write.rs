@@ -9,24 +9,24 @@ use counterfoil::tokio_postgres::types::ToSql;
 use counterfoil_core::{Argument, Reading, Refusal};
 
 use super::super::writing::{Found, Rows, Writing, left_out};
-use super::declare::{Declarations, OneStatement, Slot};
+use super::declare::{Composed, Declarations, Slot};
 use super::execute::{Context, Mode, Next, Raw, each, finds, first, prepare_session};
 use super::rows;
 use crate::plan::{Plan, Statement, Step};
 
-/// A call, and the one statement that its tool is, if it is one.
+/// A call, and what its tool is composed to, if it is, with the values of this call.
 pub(super) struct Calling {
     writing: Writing,
-    one: Option<(Arc<OneStatement>, Vec<Slot>)>,
+    composed: Option<(Arc<Composed>, Vec<Slot>)>,
 }
 
 impl Calling {
     pub(super) fn new(writing: Writing, declarations: &Declarations) -> Self {
-        let one = declarations.get(&writing.tool.name).and_then(|one| {
-            let values = one.values(&writing, writing.call.live()?)?;
-            Some((Arc::clone(one), values))
+        let composed = declarations.get(&writing.tool.name).and_then(|composed| {
+            let values = composed.values(&writing, writing.call.live()?)?;
+            Some((Arc::clone(composed), values))
         });
-        Self { writing, one }
+        Self { writing, composed }
     }
 }
 
@@ -40,14 +40,16 @@ impl Handler for Calling {
     }
 
     fn declared(&mut self) -> Option<Values<'_>> {
-        let (one, slots) = self.one.as_ref()?;
+        let (composed, slots) = self.composed.as_ref()?;
         let values = slots.iter().map(|slot| slot as &(dyn ToSql + Sync)).collect();
-        Some(Values { declared: &one.declared, values })
+        Some(Values { declared: &composed.declared, values })
     }
 
-    fn unchanged(&mut self, current: Option<Box<str>>) -> Refusal {
+    fn unmet(&mut self, statement: usize, current: Option<Box<str>>) -> Refusal {
         let writing = &self.writing;
-        let Some(step) = writing.write.steps.first() else { return Refusal::precondition_failed(current) };
+        let Some(step) = writing.write.steps.get(statement) else {
+            return Refusal::precondition_failed(current);
+        };
         let as_expected = writing.call.live().is_some_and(|live| {
             let version = writing.write.version.as_ref();
             let seen = version.and_then(|version| member(current.as_deref()?, &version.column));
