@@ -71,7 +71,7 @@ pub(crate) enum Command {
         /// The config, or the SQLite file itself
         place: PathBuf,
     },
-    /// Recompute every fingerprint, check every constraint, read every page
+    /// Recompute every fingerprint and digest, check every constraint, hold rows against their receipts
     #[command(
         after_help = "Example:\n  counterfoil receipts verify counterfoil.toml\n\nExit codes: 0 all fits, 1 something does not, 2 wrong arguments, 3 it could not run."
     )]

@@ -51,3 +51,38 @@ fn every_config_gives_the_picture_beside_it() {
     let failed: Vec<String> = configs.iter().filter_map(|path| check(&database, path).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+/// The trigger that is printed can be run as it is, refuses what it should, and satisfies the next check.
+#[test]
+fn the_trigger_that_is_printed_works() {
+    let database = Database::with("");
+    database.execute(&std::fs::read_to_string(fixtures().join("schema.sql")).unwrap());
+    let text = std::fs::read_to_string(fixtures().join("hazards.toml")).unwrap();
+    let checked =
+        || plan::check("hazards.toml", &text.replace("postgres://place", &database.url())).1.plain();
+    let help = |report: &str| -> Option<String> {
+        report
+            .lines()
+            .find_map(|line| line.split_once("help: CREATE FUNCTION").map(|(_, rest)| rest.to_owned()))
+    };
+    let trigger = help(&checked()).unwrap();
+    database.execute(&format!("CREATE FUNCTION{trigger}"));
+    database.execute("INSERT INTO counted VALUES (1, 'team-a', 'one', 3)");
+    for (change, refused) in [
+        ("version = 2", true),
+        ("version = 3", true),
+        ("id = 2, version = 4", true),
+        ("title = 'two', version = 4", false),
+    ] {
+        let sql = format!("UPDATE counted SET {change} WHERE id = 1");
+        let tried = format!(
+            "DO $$ BEGIN {sql}; EXCEPTION WHEN raise_exception THEN INSERT INTO loose VALUES ('refused', '{}'); END $$",
+            change.replace('\'', "")
+        );
+        database.execute(&tried);
+        let told = database.count("SELECT count(*) FROM loose WHERE workspace_id = 'refused'");
+        database.execute("DELETE FROM loose");
+        assert_eq!(told == 1, refused, "{change}");
+    }
+    assert_eq!(help(&checked()), None, "the next check finds it");
+}

@@ -185,23 +185,45 @@ fn counted(site: &Site) {
     }
 }
 
-/// edit-3 says that it wrote version 4: the row was put back since.
+/// edit-4 says that it wrote version 5: the row was put back since.
 #[test]
 fn verify_finds_a_version_that_went_back() {
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        went_back(&site_on(kind));
+    }
     let site = site();
-    site.database.execute("UPDATE automations SET version = 5 WHERE id = 1");
-    assert_eq!(told(folder(&site), "receipts verify counterfoil.toml").0, Some(0));
     site.database.execute("UPDATE automations SET version = 4 WHERE id = 1");
-    let (code, out, err) = told(folder(&site), "receipts verify counterfoil.toml");
+    let without_config = told(folder(&site), "receipts verify automations.db");
+    assert_eq!(without_config.0, Some(0), "which only the config can tell");
+}
+
+fn went_back(site: &Site) {
+    site.database.execute("UPDATE automations SET version = 5 WHERE id = 1");
+    let (code, out, err) = told(folder(site), "receipts verify counterfoil.toml");
+    assert_eq!((code, &*out), (Some(0), "4 receipts, 0 problems.\n"), "{err}");
+    site.database.execute("UPDATE automations SET version = 4 WHERE id = 1");
+    let (code, out, err) = told(folder(site), "receipts verify counterfoil.toml");
     assert!(
         code == Some(1) && out.contains("edit-4: it wrote version 5, and the row is at version 4"),
         "{out} {err}"
     );
-    assert_eq!(
-        told(folder(&site), "receipts verify automations.db").0,
-        Some(0),
-        "which only the config can tell"
-    );
+}
+
+#[test]
+fn verify_finds_a_contract_that_was_altered() {
+    for (kind, digest) in
+        [(Kind::Sqlite, "zeroblob(32)"), (Kind::Postgres, "decode(repeat('00', 32), 'hex')")]
+    {
+        let site = site_on(kind);
+        site.database.execute("UPDATE automations SET version = 5 WHERE id = 1");
+        site.database.execute(&format!(
+            "INSERT INTO counterfoil_contracts VALUES ('old_tool', 'v7', {digest}, '{{}}')"
+        ));
+        let (code, out, err) = told(folder(&site), "receipts verify counterfoil.toml");
+        let wanted =
+            "revision v7 of old_tool: the digest is not that of its contract\n4 receipts, 1 problems.\n";
+        assert_eq!((code, &*out), (Some(1), wanted), "{err}");
+    }
 }
 
 #[test]

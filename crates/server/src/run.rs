@@ -1,6 +1,7 @@
 //! Serving calls by the plan. A write goes through `Contract::admit` (steps 2 to 5) and the ledger's `perform` (6 to
 //! 12), whichever way it came in and whichever store it runs on: what the stores share is here, and each has a room.
 
+mod behind;
 mod context;
 mod document;
 mod listing;
@@ -28,8 +29,10 @@ use removal::Remover;
 use store::Store;
 use writing::Writing;
 
+pub use behind::Behind;
+pub use postgres::{BehindError, behind_on_server};
 pub use removal::{Gauge, Pace};
-pub use sqlite::{Behind, behind};
+pub use sqlite::behind;
 pub use start::StartError;
 
 /// How long a caller is asked to wait while the server goes down and another comes up.

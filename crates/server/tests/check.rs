@@ -234,3 +234,50 @@ fn a_ledger_of_a_newer_program_is_an_error() {
     let (plan, report) = checked(&config);
     assert!(plan.is_none() && report.plain().contains("99"), "{report}");
 }
+
+/// The trigger that is printed can be run as it is, refuses what it should, and satisfies the next check.
+#[test]
+fn the_trigger_that_is_printed_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let connection = Connection::open(folder.path().join("a.db")).unwrap();
+    let config = folder.path().join("a.toml");
+    let help = |report: String| -> Option<String> {
+        let help = |line: &str| line.split_once("help: CREATE TRIGGER").map(|(_, rest)| rest.to_owned());
+        report.lines().find_map(help)
+    };
+    for (table, key) in
+        [("one", "id INTEGER PRIMARY KEY AUTOINCREMENT"), ("two", "id TEXT, \"part of\" TEXT")]
+    {
+        let composite = if table == "two" { ", PRIMARY KEY (id, \"part of\")" } else { "" };
+        connection
+            .execute_batch(&format!("CREATE TABLE {table} ({key}, w TEXT, version INTEGER{composite})"))
+            .unwrap();
+        std::fs::write(
+            &config,
+            format!(
+                "[database]\nurl = 'sqlite:a.db'\n[auth.stdio]\nsubject = 'a'\nworkspace = 'w'\nscopes = ['s']\n\
+                 [tools.t]\nrevision = 'v1'\nscope = 's'\naccess = 'SELECT 1 FROM {table} WHERE id = :id AND w = :workspace'\n\
+                 write = 'UPDATE {table} SET version = version + 1 WHERE id = :id AND w = :workspace AND version = \
+                 :expected_version RETURNING version'\n[tools.t.input]\nid = {{ type = 'string' }}\n\
+                 expected_version = {{ type = 'integer' }}\n"
+            ),
+        )
+        .unwrap();
+        let trigger =
+            help(checked(&config).1.plain()).unwrap_or_else(|| panic!("{}", checked(&config).1.plain()));
+        connection.execute_batch(&format!("CREATE TRIGGER{trigger}")).unwrap();
+        let row = if table == "one" { "(1, 'w', 3)" } else { "('1', '2', 'w', 3)" };
+        connection.execute_batch(&format!("INSERT INTO {table} VALUES {row}")).unwrap();
+        let last = if table == "one" { "id" } else { "\"part of\"" };
+        for (change, refused) in [
+            ("version = 2".to_owned(), true),
+            ("version = 3".to_owned(), true),
+            (format!("{last} = 7, version = 4"), true),
+            ("version = 4".to_owned(), false),
+        ] {
+            let tried = connection.execute(&format!("UPDATE {table} SET {change}"), []);
+            assert_eq!(tried.is_err(), refused, "{table}: {change}");
+        }
+        assert_eq!(help(checked(&config).1.plain()), None, "the next check finds it");
+    }
+}

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use comfy_table::Table;
@@ -11,10 +12,10 @@ use comfy_table::presets::NOTHING;
 use counterfoil::rusqlite::Connection;
 use counterfoil::sqlite::{Record, Stats, begin_import, export, stats, verify as verify_file, walk};
 use counterfoil::tokio_postgres::Client;
-use counterfoil::{Clock as _, OpenError, SystemClock, postgres};
+use counterfoil::{Clock as _, OpenError, SystemClock, postgres, sqlite};
 use counterfoil_core::RequestId;
 use counterfoil_server::plan::Server;
-use counterfoil_server::run::{Behind, behind};
+use counterfoil_server::run::{Behind, behind, behind_on_server};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -96,6 +97,23 @@ impl Problems {
             self.found.push(format!("{}: {problem}", printable(&id)));
         }
     }
+
+    fn contracts(&mut self, altered: Vec<(String, String)>) {
+        self.found.extend(altered.into_iter().map(|(tool, revision)| {
+            format!(
+                "revision {} of {}: the digest is not that of its contract",
+                printable(&revision),
+                printable(&tool)
+            )
+        }));
+    }
+
+    fn behind(&mut self, behind: &Behind) {
+        let Behind { request_id, written, now } = behind;
+        let id = printable(request_id.as_str());
+        self.found
+            .push(format!("{id}: it wrote version {written}, and the row is at version {now}: it went back"));
+    }
 }
 
 pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
@@ -112,12 +130,18 @@ pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
                 problems.found.push(error.to_string());
             }
             walk(&connection, |record| see(&mut problems, record))?;
+            problems.contracts(sqlite::altered_contracts(&connection)?);
             rows(&place, &connection, &mut problems)?;
         }
         Some(server) => runtime()?.block_on(async {
             let mut client = connected(server).await?;
-            anyhow::Ok(postgres::walk(&mut client, |record| see(&mut problems, record)).await?)
+            postgres::walk(&mut client, |record| see(&mut problems, record)).await?;
+            problems.contracts(postgres::altered_contracts(&client).await?);
+            anyhow::Ok(())
         })?,
+    }
+    if let Some(server) = place.server() {
+        rows_on_server(&place, server, &mut problems)?;
     }
     let found = &problems.found;
     for problem in found.iter().take(MOST) {
@@ -133,13 +157,15 @@ pub(crate) fn verify(place: &Path) -> anyhow::Result<ExitCode> {
 /// Where the config tells how a tool's row is read: no version may be behind its receipts.
 fn rows(place: &Place, connection: &Connection, problems: &mut Problems) -> anyhow::Result<()> {
     let Some(plan) = place.plan()? else { return Ok(()) };
-    behind(&plan, connection, SystemClock.now(), |behind| {
-        let Behind { request_id, written, now } = behind;
-        let id = printable(request_id.as_str());
-        problems
-            .found
-            .push(format!("{id}: it wrote version {written}, and the row is at version {now}: it went back"));
-    })?;
+    behind(&plan, connection, SystemClock.now(), |behind| problems.behind(&behind))?;
+    Ok(())
+}
+
+/// As [`rows`]. Asked of a runtime of its own, since a plan asks the database while it is made.
+fn rows_on_server(place: &Place, server: &Server, problems: &mut Problems) -> anyhow::Result<()> {
+    let Some(plan) = place.plan()? else { return Ok(()) };
+    let found = runtime()?.block_on(behind_on_server(Arc::new(plan), server))?;
+    found.iter().for_each(|behind| problems.behind(behind));
     Ok(())
 }
 

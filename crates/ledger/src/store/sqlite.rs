@@ -28,7 +28,7 @@ pub use attempt::Handler;
 pub use backup::{CopyError, Restored, Stage, Verified, backup, begin_epoch, restore, verify};
 pub use books::{begin_import, export, import, stats, walk};
 pub use connection::Prepare;
-pub use contracts::pin_contract;
+pub use contracts::{altered_contracts, pin_contract};
 pub use ledger::{Ledger, Options};
 pub use look::{look, servable};
 pub use receipts::{find_record, list, void};

@@ -146,6 +146,14 @@ impl Probe {
         }
     }
 
+    /// The columns that name a row of `table`.
+    pub(super) fn key(&self, table: &str) -> Vec<String> {
+        match self {
+            Self::Sqlite(probe) => probe.key(table),
+            Self::Postgres(probe) => probe.key(table),
+        }
+    }
+
     /// Why such a `column` may, and the declaration that prevents it.
     pub(super) fn identity(&self, column: &str) -> (&'static str, String) {
         match self {

@@ -378,16 +378,7 @@ impl Planner<'_> {
                 let span = self.table_span(&written.sql, step, table);
                 let message =
                     format!("`{table}.{column}` may go back: nothing in the database refuses a smaller one");
-                let help = match step.scanned.language {
-                    Language::Postgres => format!(
-                        "a trigger BEFORE UPDATE ON {table} that says IF NEW.{column} <= OLD.{column} THEN RAISE EXCEPTION \
-                         '{column} must rise'; END IF"
-                    ),
-                    Language::Sqlite => format!(
-                        "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column} \
-                     BEGIN SELECT RAISE(ABORT, '{column} must rise'); END"
-                    ),
-                };
+                let help = trigger(step.scanned.language, table, column, &probe.key(table));
                 self.doubt(span, message, &help);
             }
         }
@@ -403,6 +394,28 @@ impl Planner<'_> {
                 self.doubt(span, message.into(), "say nothing of ids: how to use them is added for you");
             }
         }
+    }
+}
+
+/// What keeps the version of a row from going back, and the row from taking another's name.
+fn trigger(language: Language, table: &str, column: &str, key: &[String]) -> String {
+    let renamed = |differs: &str| -> String {
+        key.iter().map(|id| format!(" OR NEW.{id} {differs} OLD.{id}")).collect()
+    };
+    // A function may be named in a schema; a trigger is in that of its table.
+    let bare = table.rsplit('.').next().unwrap_or(table);
+    match language {
+        Language::Postgres => format!(
+            "CREATE FUNCTION {table}_{column}_rises() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.{column} <= \
+             OLD.{column}{} THEN RAISE EXCEPTION '{column} must rise'; END IF; RETURN NEW; END $$; CREATE TRIGGER \
+             {bare}_{column}_rises BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_{column}_rises()",
+            renamed("<>")
+        ),
+        Language::Sqlite => format!(
+            "CREATE TRIGGER {table}_{column}_rises BEFORE UPDATE ON {table} WHEN NEW.{column} <= OLD.{column}{} \
+             BEGIN SELECT RAISE(ABORT, '{column} must rise'); END",
+            renamed("IS NOT")
+        ),
     }
 }
 

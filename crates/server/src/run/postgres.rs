@@ -6,6 +6,7 @@ mod execute;
 mod operation;
 mod read;
 mod rows;
+mod verify;
 mod write;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::store::Differing;
 use super::writing::Writing;
 use crate::plan::{Pinned, Plan, Server};
 use declare::Declarations;
+pub use verify::{BehindError, behind_on_server};
 use write::Calling;
 
 /// An open ledger, and the tools that it has composed.

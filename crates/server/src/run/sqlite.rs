@@ -8,7 +8,7 @@ mod rows;
 mod verify;
 mod write;
 
-pub use verify::{Behind, behind};
+pub use verify::behind;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use counterfoil_core::{Receipt, RequestId, Timestamp};
 use tokio::sync::mpsc;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
+use tokio_postgres::{Client, GenericClient, IsolationLevel, Row, Transaction};
 
 use super::migrate::verify;
 use super::receipts::{FIND_RECORD, Words, instant, record, timestamp};
@@ -27,7 +27,7 @@ const IMPORT: &str = include_str!("sql/import.sql");
 /// The database's own.
 pub async fn stats(client: &impl GenericClient) -> Result<Vec<Stats>, Fault> {
     let rows = client.query_typed(STATS, &[]).await?;
-    let one = |row: &tokio_postgres::Row| -> Result<Stats, tokio_postgres::Error> {
+    let one = |row: &Row| -> Result<Stats, tokio_postgres::Error> {
         let count = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
         let at = |column| row.try_get::<_, Option<SystemTime>>(column).map(|at| at.map(timestamp));
         Ok(Stats {
@@ -64,16 +64,41 @@ async fn walk_in(
     tx: &Transaction<'_>,
     mut see: impl FnMut(Result<Record, (Option<RequestId>, String)>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    tx.batch_execute(WALK).await?;
+    let walk = Walk::begin(tx.client()).await?;
     loop {
-        let rows = tx.query_typed(NEXT, &[]).await?;
-        if rows.is_empty() {
+        let some = walk.some().await?;
+        if some.is_empty() {
             return Ok(());
         }
-        for row in &rows {
+        some.into_iter().try_for_each(&mut see)?;
+    }
+}
+
+/// Every receipt of the transaction's snapshot, in the order of their keys, some at a time.
+#[derive(Debug)]
+pub struct Walk<'a>(&'a Client);
+
+impl<'a> Walk<'a> {
+    /// At the first receipt. `client` must be in a transaction, and has one walk at a time.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn begin(client: &'a Client) -> Result<Self, Fault> {
+        client.batch_execute(WALK).await?;
+        Ok(Self(client))
+    }
+
+    /// The next few; none after the last. One that cannot be read as the request id that it claims, and why.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn some(&self) -> Result<Vec<Result<Record, (Option<RequestId>, String)>>, Fault> {
+        let rows = self.0.query_typed(NEXT, &[]).await?;
+        let one = |row: &Row| {
             let claimed = || row.try_get::<_, &str>(4).ok().and_then(|id| RequestId::parse(id).ok());
-            see(record(row).map_err(|fault| (claimed(), fault.to_string())))?;
-        }
+            record(row).map_err(|fault| (claimed(), fault.to_string()))
+        };
+        Ok(rows.iter().map(one).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same revision must mean the same schema: the first server to serve a revision writes down what it promises.
 
 use sha2::{Digest, Sha256};
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use super::run::{Parameter, Run as _};
@@ -8,6 +9,7 @@ use super::tx::Tx;
 use crate::fault::Fault;
 
 const CONTRACT: &str = include_str!("sql/contract.sql");
+const CONTRACTS: &str = include_str!("sql/contracts.sql");
 const PIN: &str = include_str!("sql/pin.sql");
 
 /// Records `contract` as what `revision` of `tool` promises, unless it is recorded already; tells the contract on
@@ -28,4 +30,19 @@ pub async fn pin_contract(tx: &Tx, tool: &str, revision: &str, contract: &str) -
     let rows = run.rows(CONTRACT, &which).await?;
     let row = rows.first().ok_or_else(|| Fault::Broken("a contract that was pinned is gone".into()))?;
     Ok(row.try_get(0)?)
+}
+
+/// Tool and revision of each contract on record whose digest is not that of its text.
+///
+/// # Errors
+/// The database's own.
+pub async fn altered_contracts(client: &impl GenericClient) -> Result<Vec<(String, String)>, Fault> {
+    let mut altered = Vec::new();
+    for row in client.query_typed(CONTRACTS, &[]).await? {
+        let (digest, contract): (&[u8], &str) = (row.try_get(2)?, row.try_get(3)?);
+        if digest != Sha256::digest(contract).as_slice() {
+            altered.push((row.try_get(0)?, row.try_get(1)?));
+        }
+    }
+    Ok(altered)
 }

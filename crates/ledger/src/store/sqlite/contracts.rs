@@ -1,6 +1,6 @@
 //! The same revision must mean the same schema: the first server to serve a revision writes down what it promises.
 
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 
 use super::tx::Tx;
@@ -21,4 +21,22 @@ pub fn pin_contract(tx: &Tx<'_>, tool: &str, revision: &str, contract: &str) -> 
     let sql = "INSERT INTO counterfoil_contracts (tool, revision, digest, contract) VALUES (?1, ?2, ?3, ?4)";
     tx.execute(sql, (tool, revision, digest.as_slice(), contract))?;
     Ok(contract.to_owned())
+}
+
+/// Tool and revision of each contract on record whose digest is not that of its text.
+///
+/// # Errors
+/// The database's own.
+pub fn altered_contracts(connection: &Connection) -> Result<Vec<(String, String)>, Fault> {
+    let sql = "SELECT tool, revision, digest, contract FROM counterfoil_contracts ORDER BY tool, revision";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    let mut altered = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (digest, contract): (Vec<u8>, String) = (row.get(2)?, row.get(3)?);
+        if digest != Sha256::digest(contract).as_slice() {
+            altered.push((row.get(0)?, row.get(1)?));
+        }
+    }
+    Ok(altered)
 }

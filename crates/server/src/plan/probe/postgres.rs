@@ -210,6 +210,15 @@ impl Probe {
         rows.first()?.try_get(0).ok()
     }
 
+    /// The columns that name a row of `table`.
+    pub(in crate::plan) fn key(&self, table: &str) -> Vec<String> {
+        let sql = "SELECT quote_ident(a.attname) FROM pg_index AS i \
+                   JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) \
+                   WHERE i.indrelid = to_regclass($1) AND i.indisprimary ORDER BY a.attnum";
+        let rows = self.wait(self.ask(sql, Some(quoted(table)))).unwrap_or_default();
+        rows.iter().filter_map(|row| row.try_get(0).ok()).collect()
+    }
+
     /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(in crate::plan) fn guarded(&self, table: &str, column: &str) -> bool {
         let sql = "SELECT c.relkind::text, coalesce(string_agg(lower(p.prosrc), ' '), '') \

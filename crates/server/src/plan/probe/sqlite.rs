@@ -120,6 +120,14 @@ impl Probe {
         (!made.contains("AUTOINCREMENT") && !made.contains("WITHOUT ROWID")).then_some(column)
     }
 
+    /// The columns that name a row of `table`.
+    pub(super) fn key(&self, table: &str) -> Vec<String> {
+        let sql = "SELECT group_concat(name, char(10)) \
+                   FROM (SELECT name FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk)";
+        let names: Option<String> = self.ask(sql, table);
+        names.unwrap_or_default().lines().map(identifier).collect()
+    }
+
     /// Does a trigger on `table` watch over `column`? A view has nothing to watch over but its table.
     pub(super) fn guarded(&self, table: &str, column: &str) -> bool {
         if self.table_sql(table).is_empty() {
@@ -319,4 +327,10 @@ fn is_ours(table: &str) -> bool {
 fn is_internal(table: &str) -> bool {
     let name = table.to_ascii_lowercase();
     name.starts_with("sqlite_") || name.starts_with("pragma_") || INTERNAL.contains(&name.as_str())
+}
+
+/// A name as SQL writes it, quoted where it must be.
+fn identifier(name: &str) -> String {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
