@@ -43,11 +43,10 @@ class Proxy:
                 value = value.replace(self.authority, self.upstream.netloc)
             yield name, value
 
-    def swallows(self, body):
-        return False
-
-    def swallowed(self, status, answer):
-        pass
+    def pass_on(self, request, body, upstream):
+        """Send a request on and its answer back."""
+        send(upstream, request, body, self.headers(request.headers))
+        relay(upstream.getresponse(), request)
 
 
 class BearerProxy(Proxy):
@@ -67,15 +66,21 @@ class LossyProxy(Proxy):
         self.tool = tool
         self.lost = []
 
-    def swallows(self, body):
-        try:
-            message = json.loads(body)
-            return message["method"] == "tools/call" and message["params"]["name"] == self.tool
-        except (ValueError, TypeError, KeyError):
-            return False
+    def pass_on(self, request, body, upstream):
+        if not calls(self.tool, body):
+            return super().pass_on(request, body, upstream)
+        send(upstream, request, body, self.headers(request.headers))
+        answer = upstream.getresponse()
+        self.lost.append((answer.status, answer.read().decode("utf-8", "replace")))
 
-    def swallowed(self, status, answer):
-        self.lost.append((status, answer.decode("utf-8", "replace")))
+
+def calls(tool, body):
+    """Whether a request is a call of the tool."""
+    try:
+        message = json.loads(body)
+        return message["method"] == "tools/call" and message["params"]["name"] == tool
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def handler(proxy):
@@ -87,12 +92,7 @@ def handler(proxy):
             body = read_body(self)
             upstream = http.client.HTTPConnection(proxy.upstream.netloc, timeout=UPSTREAM_TIMEOUT)
             with contextlib.closing(upstream), contextlib.suppress(OSError, http.client.HTTPException):
-                send(upstream, self, body, proxy.headers(self.headers))
-                answer = upstream.getresponse()
-                if proxy.swallows(body):
-                    proxy.swallowed(answer.status, answer.read())
-                else:
-                    relay(answer, self)
+                proxy.pass_on(self, body, upstream)
 
         do_GET = do_POST = do_DELETE = forward
 

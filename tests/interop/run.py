@@ -3,7 +3,8 @@
     python3 tests/interop/run.py --bin target/debug/counterfoil [--only NAME]
 
 For every client, transport and protocol revision a fresh copy of the example is served and the client, in a process of
-its own, goes through the story of `story.py`. Servers that others wrote are met through the proxy. The conformance suite comes last. One line a case: `ok NAME`, or
+its own, goes through the story of `story.py`. Then each edits through the proxy while server and proxy are killed.
+Servers that others wrote are met through the proxy. The conformance suite comes last. One line a case: `ok NAME`, or
 `FAIL NAME: why`; the last line counts them, and the exit code is 1 if any failed.
 """
 
@@ -21,6 +22,7 @@ import conformance
 import environments
 import foreign
 import oauth
+from killed import Killed
 from processes import Client, Example, Failed, HttpServer
 from proxy import LossyProxy
 from story import TOOL, Story
@@ -91,6 +93,11 @@ def main():
         if arguments.only in case.name:
             with fresh_example(arguments.bin) as example:
                 play(case, example, tally)
+    for case in CASES:
+        name = f"killed/{case.client}/{case.protocol}"
+        if case.transport == "stdio" and arguments.only in name:
+            with fresh_example(arguments.bin) as example:
+                kill(name, case, example, tally)
     with tempfile.TemporaryDirectory(prefix="counterfoil-interop-") as folder:
         for name, case in foreign.cases(arguments.bin, Path(folder)):
             if arguments.only in name:
@@ -161,15 +168,29 @@ def over_stdio(case, example, tally):
     tell(case, example, tally, {"mode": case.mode, "command": command}, {"mode": case.mode, "command": lossy}, lost)
 
 
+def kill(name, case, example, tally):
+    """Edit through the proxy while server and proxy are killed; a case that cannot even start has failed."""
+    try:
+        with Client(command_of(case.client), example.folder) as client:
+            with Killed(client, case.protocol, case.mode, example, TOKEN) as story:
+                walk(name, story.steps(), tally)
+    except Exception as why:
+        tally.fail(f"{name}/setup", f"{type(why).__name__}: {why}")
+
+
 def tell(case, example, tally, plain, lossy, lost):
-    """Run the steps in order; what follows a failed step is not reached and says so."""
     with Client(command_of(case.client), example.folder) as client:
-        going = True
-        for name, step in Story(client, case.protocol, plain, lossy, lost).steps():
-            if going:
-                going = tally.run(f"{case.name}/{name}", step)
-            else:
-                tally.fail(f"{case.name}/{name}", "not reached")
+        walk(case.name, Story(client, case.protocol, plain, lossy, lost).steps(), tally)
+
+
+def walk(story, steps, tally):
+    """Run the steps in order; what follows a failed step is not reached and says so."""
+    going = True
+    for name, step in steps:
+        if going:
+            going = tally.run(f"{story}/{name}", step)
+        else:
+            tally.fail(f"{story}/{name}", "not reached")
 
 
 def command_of(client):

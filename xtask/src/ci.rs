@@ -40,7 +40,7 @@ fn about(name: Name) -> &'static str {
     match name {
         Name::Fmt => "fmt: the one format",
         Name::Tidy => "tidy: the house rules",
-        Name::Deny => "deny: licences, banned crates, sources",
+        Name::Deny => "deny: licences, banned crates, sources, advisories",
         Name::Clippy => "clippy: lints, warnings refused",
         Name::Test => "test: every test, then the interop runs",
     }

@@ -7,6 +7,7 @@
 mod client;
 mod figure;
 mod group;
+mod journal;
 mod mcp;
 mod one;
 mod postgres;
@@ -52,7 +53,7 @@ enum Command {
 const SLICE: Duration = Duration::from_millis(600);
 
 /// Every figure with its bar, in the order they run.
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     Figure { name: "sqlite_one", bar: 0.75, measure: one::measure },
     Figure { name: "sqlite_group", bar: 0.40, measure: group::measure },
     Figure { name: "sqlite_replay", bar: 0.40, measure: replay::measure },
@@ -66,6 +67,7 @@ const FIGURES: [Figure; 13] = [
     Figure { name: "postgres_growth_fresh", bar: 0.90, measure: postgres::growth_fresh },
     Figure { name: "postgres_growth_replay", bar: 0.90, measure: postgres::growth_replay },
     Figure { name: "prune", bar: 0.50, measure: prune::measure },
+    Figure { name: "journal_fsync", bar: 0.50, measure: journal::measure },
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -23,6 +23,7 @@ use client::Client;
 const README: &str = include_str!("../../../README.md");
 const WIRE: &str = include_str!("../../../docs/wire.md");
 const CONFIG: &str = include_str!("../../../docs/config.md");
+const CLIENTS: &str = include_str!("../../../docs/clients.md");
 
 /// The fenced blocks of a page, as info string and text, in their order.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
@@ -107,6 +108,28 @@ impl Server {
     fn check(&self, call: &Value, answer: &str) {
         let got = self.alice.call(call["name"].as_str().unwrap(), &call["arguments"]).unwrap().unwrap();
         assert_eq!(normalised(&got.value), normalised(&json(answer)), "{call}");
+    }
+}
+
+/// An agent's configuration starts a proxy, which leaves when its caller does. Nobody is asked before the caller asks.
+#[test]
+fn what_agents_are_configured_with_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    for block in blocks_of(CLIENTS, "json client") {
+        let whole = json(block);
+        let servers = whole["mcpServers"].as_object().unwrap();
+        for (name, server) in servers {
+            assert_eq!(server["command"], "counterfoil", "{name}");
+            let words = server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+            let mut command = counterfoil(folder.path());
+            command.args(words).stdin(Stdio::null()).env("XDG_STATE_HOME", folder.path());
+            for (variable, value) in server["env"].as_object().into_iter().flatten() {
+                command.env(variable, if value == "…" { "token" } else { value.as_str().unwrap() });
+            }
+            let ran = command.output().unwrap();
+            assert_eq!(ran.status.code(), Some(0), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+            assert!(ran.stdout.is_empty(), "{name}");
+        }
     }
 }
 

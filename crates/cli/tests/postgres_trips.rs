@@ -1,7 +1,5 @@
 //! What a call of a server costs on PostgreSQL, in round trips: counted on the wire between them.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
-
 use std::path::Path;
 
 use counterfoil_testkit::postgres::{Cluster, Proxy, runtime};

@@ -200,4 +200,14 @@ fn servers_that_cannot_be_served_from() {
         assert!(told.contains("read-only standby"), "{command}: {told}");
         assert!(told.contains("target_session_attrs=read-write"), "{command}: {told}");
     }
+    // Where a host that takes writes is asked for, one may come.
+    let url = format!("{}?target_session_attrs=read-write", standby.url("postgres", "postgres"));
+    let config = site.elsewhere("promoted.toml", &url, "start_wait = \"1s\"");
+    let (code, told) = denied("serve", &config);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("waiting for the database: "), "{told}");
+    let config = site.elsewhere("promoted.toml", &url, "start_wait = \"60s\"");
+    standby.execute("postgres", "SELECT pg_promote()");
+    let server = start(&config);
+    assert!(!server.connect(Who::Alice).call(&edit("edit-42", 1, 1)).answer().done().replayed);
 }

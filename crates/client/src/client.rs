@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::json::{self, Value, write_string};
-use counterfoil_core::{Epoch, Operation as Known, Reply, RequestId, Timestamp, wire};
+use counterfoil_core::{Code, Epoch, Operation as Known, Reply, RequestId, Timestamp, wire};
 use uuid::Uuid;
 
 use crate::answer::{Answer, Away, Lost, Plain, Refused, reply};
@@ -149,6 +149,27 @@ impl<T: Transport> Client<T> {
         }
     }
 
+    /// Calls a tool that changes nothing, and needs no journal: asked again within the bounds while no answer comes.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: that of the last try.
+    pub async fn read(&self, tool: &Listed, arguments: &Arguments) -> Result<Value, NoAnswer> {
+        let mut budget = self.policy.start(self.time.elapsed());
+        let mut number: u32 = 0;
+        loop {
+            number = number.saturating_add(1);
+            self.tell(Progress::Trying { number });
+            let wait = budget.one_try(self.time.elapsed());
+            let failure = match self.session.read(&*self.time, tool, arguments.as_str(), wait).await {
+                Err(failure) if failure.again() => failure,
+                other => return other,
+            };
+            let Some(pause) = budget.pause(self.time.elapsed(), None) else { return Err(failure) };
+            self.tell(Progress::Waiting { pause, why: failure.to_string().into() });
+            self.time.sleep(pause).await;
+        }
+    }
+
     /// Calls: persists the operation, sends it, and sends it again within the bounds.
     ///
     /// An operation that is in the journal already goes on from where it stands.
@@ -262,6 +283,7 @@ impl<T: Transport> Client<T> {
             return stays(Why::NotVoided(NoAnswer::Declined("it cannot tell what became of it".into())));
         };
         let recorded = Recorded::from(entry);
+        let told = if self.anothers(entry).await? { not_ours(told) } else { told };
         self.note(recorded.clone(), told).await?;
         let entry = self.on_disk(move |journal| journal.entry(&recorded)).await?;
         Ok(self.standing(&entry))
@@ -319,6 +341,13 @@ impl<T: Transport> Client<T> {
             }
         };
         report(&entry.operation, entry.tries, outcome)
+    }
+
+    /// Has a try been told that the id is another operation's? Then so is what the server knows under it.
+    async fn anothers(&self, entry: &Entry) -> Result<bool, JournalError> {
+        let entry = entry.clone();
+        let history = self.on_disk(move |journal| journal.history(&entry)).await?;
+        Ok(history.iter().any(|happened| happened.code.as_deref() == Some(Code::RequestIdReused.as_str())))
     }
 
     fn ours(&self, operation: &Operation) -> bool {
@@ -449,6 +478,22 @@ fn refused(entry: &Entry) -> Outcome {
     match stored.as_ref().and_then(Refused::read) {
         Some(refused) => Outcome::Refused(refused),
         None => Outcome::Away(Away { why: "it was turned away".into(), again: false, retry_after: None }),
+    }
+}
+
+/// What committed under the id was another operation, and keeps this one from it for ever: as good as a void.
+fn not_ours(told: Told) -> Told {
+    match told.event {
+        Event::Replied | Event::Refused { known: Some(Known::Committed(_)), .. } => Event::Voided.into(),
+        Event::Recorded
+        | Event::Sent
+        | Event::Refused {
+            known: Some(Known::Voided | Known::NotCommittedSoFar | Known::Unknown) | None,
+            ..
+        }
+        | Event::Unknown
+        | Event::Voided
+        | Event::Abandoned => told,
     }
 }
 

@@ -83,6 +83,16 @@ pub enum NoAnswer {
     Caller(InvalidWord),
 }
 
+impl NoAnswer {
+    /// May the same question be answered when it is asked again?
+    pub(crate) fn again(&self) -> bool {
+        match self {
+            NoAnswer::NotReached | NoAnswer::Lost(_) => true,
+            NoAnswer::Declined(_) | NoAnswer::Caller(_) => false,
+        }
+    }
+}
+
 impl From<Fault> for NoAnswer {
     fn from(fault: Fault) -> Self {
         match fault {
@@ -100,7 +110,7 @@ impl<T: Transport> Session<T> {
     /// [`NoAnswer`]: nothing was begun.
     pub async fn open(transport: T, time: &dyn Time, identity: &Caller) -> Result<Self, NoAnswer> {
         let mut session = Self::agreed(transport, identity.clone(), MODERN, Arc::new(AtomicU64::new(1)));
-        let discovered = match session.ask(time, "server/discover", None, "").await {
+        let discovered = match session.ask(time, "server/discover", "").await {
             Ok(discovered) => discovered,
             Err(NoAnswer::Declined(_) | NoAnswer::Lost(Loss::Rubbish)) => session.initialize(time).await?,
             Err(other) => return Err(other),
@@ -136,7 +146,7 @@ impl<T: Transport> Session<T> {
 
     async fn initialize(&mut self, time: &dyn Time) -> Result<Value, NoAnswer> {
         self.version = LEGACY.into();
-        let result = self.ask(time, "initialize", None, &greeting()).await?;
+        let result = self.ask(time, "initialize", &greeting()).await?;
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         self.version = shown(agreed.ok_or(NoAnswer::Lost(Loss::Rubbish))?);
         self.initialized().await;
@@ -177,7 +187,7 @@ impl<T: Transport> Session<T> {
                 params.push_str("\"cursor\":");
                 write_string(&mut params, cursor);
             }
-            let page = self.ask(time, "tools/list", None, &params).await?;
+            let page = self.ask(time, "tools/list", &params).await?;
             let Some(Value::Array(tools)) = page.get("tools") else {
                 return Err(NoAnswer::Lost(Loss::Rubbish));
             };
@@ -192,15 +202,18 @@ impl<T: Transport> Session<T> {
         Err(NoAnswer::Lost(Loss::TooLarge))
     }
 
-    /// Calls a tool that changes nothing, and needs no journal: the whole result.
-    ///
-    /// # Errors
-    /// [`NoAnswer`]
-    pub async fn read(&self, time: &dyn Time, tool: &Listed, arguments: &str) -> Result<Value, NoAnswer> {
+    /// Calls a tool that changes nothing, and needs no journal: the whole result, if it comes within `wait`.
+    pub(crate) async fn read(
+        &self,
+        time: &dyn Time,
+        tool: &Listed,
+        arguments: &str,
+        wait: Duration,
+    ) -> Result<Value, NoAnswer> {
         if !tool.read_only || tool.request_ids {
             return Err(NoAnswer::Declined("the tool changes something: call it through the journal".into()));
         }
-        self.ask_tool(time, tool.name.as_str(), arguments).await
+        self.ask_tool(time, tool.name.as_str(), arguments, wait).await
     }
 
     /// Asks a built-in tool about an operation: its structured content.
@@ -210,7 +223,7 @@ impl<T: Transport> Session<T> {
         built_in: &'static str,
         arguments: &str,
     ) -> Result<Value, NoAnswer> {
-        let mut result = self.ask_tool(time, built_in, arguments).await?;
+        let mut result = self.ask_tool(time, built_in, arguments, limits::TRY).await?;
         let is_error = result.get("isError") == Some(&Value::Boolean(true));
         let structured = result.remove("structuredContent").unwrap_or(Value::Null);
         if !is_error {
@@ -220,20 +233,32 @@ impl<T: Transport> Session<T> {
         Err(NoAnswer::Declined(shown(message.unwrap_or("it failed"))))
     }
 
-    async fn ask_tool(&self, time: &dyn Time, tool: &str, arguments: &str) -> Result<Value, NoAnswer> {
-        self.ask(time, "tools/call", Some(tool), &call_params(tool, arguments)).await
-    }
-
-    async fn ask(
+    async fn ask_tool(
         &self,
         time: &dyn Time,
-        method: &'static str,
-        name: Option<&str>,
-        params: &str,
+        tool: &str,
+        arguments: &str,
+        wait: Duration,
     ) -> Result<Value, NoAnswer> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let message = self.message(id, method, name, params, None);
-        let response = self.exchange(time, &message, limits::TRY).await?;
+        let message = self.message(id, "tools/call", Some(tool), &call_params(tool, arguments), None);
+        self.answer(time, &message, id, wait).await
+    }
+
+    async fn ask(&self, time: &dyn Time, method: &'static str, params: &str) -> Result<Value, NoAnswer> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let message = self.message(id, method, None, params, None);
+        self.answer(time, &message, id, limits::TRY).await
+    }
+
+    async fn answer(
+        &self,
+        time: &dyn Time,
+        message: &Message,
+        id: u64,
+        wait: Duration,
+    ) -> Result<Value, NoAnswer> {
+        let response = self.exchange(time, message, wait).await?;
         match spoken(&response.body, id) {
             Some(Spoken::Result(result)) => Ok(result),
             Some(Spoken::Error(said)) if response.status < 500 => Err(NoAnswer::Declined(said.message)),

@@ -192,6 +192,52 @@ async fn an_unknown_is_resumed_or_voided() {
     assert_eq!((way.effects(), way.sent().len()), (1, 2), "nothing is sent after a void");
 }
 
+/// The id is another operation's, which has committed: a void says that ours never will, not that it did.
+#[tokio::test]
+async fn a_void_tells_nothing_of_another_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = journal(folder.path());
+    let reused = Fate::Refused(Refusal::request_id_reused());
+    let way = Way::new([Fate::LostBefore, reused, Fate::LostBefore]);
+    way.world.lock().unwrap().receipts.insert("edit-42".into(), "{\"version\":2}".into());
+    let (client, _time) = client(&way, &journal, policy(3)).await;
+    assert_eq!(word(&client.call(operation("edit-42")).await.unwrap().outcome), "unknown 1");
+    let entry = only(&journal);
+    assert_eq!(word(&client.void(&entry).await.unwrap().outcome), "voided");
+    assert_eq!(only(&journal).state, State::Voided);
+    assert_eq!(way.effects(), 0);
+}
+
+/// A read is asked again within the bounds, and never after an answer.
+#[tokio::test]
+async fn reads_are_asked_again_within_the_bounds() {
+    use Fate::{Answered, Hangs, LostAfter, NotSent, Says, Status};
+    let declined = || Says(rpc_error(-32602));
+    let cases: [(&str, Vec<Fate>, &str, usize); 7] = [
+        ("answered", vec![Answered], "answered", 1),
+        ("lost, then answered", vec![LostAfter, NotSent, Answered], "answered", 3),
+        ("never answered", vec![Hangs, Answered], "answered", 2),
+        ("503 for ever", vec![Status(503); 9], "503", 3),
+        ("never reached", vec![NotSent; 9], "cannot be reached", 3),
+        ("declined", vec![declined(), Answered], "no", 1),
+        ("forbidden", vec![Status(403), Answered], "403", 1),
+    ];
+    for (name, fates, expected, sent) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let (way, journal) = (Way::new(fates), journal(folder.path()));
+        let (client, time) = client(&way, &journal, policy(3)).await;
+        let tool = support::reading();
+        let arguments = counterfoil_client::operation::Arguments::parse("{}").unwrap();
+        let got = client.read(&tool, &arguments).await;
+        let got = got.map_or_else(|failure| failure.to_string(), |_result| "answered".into());
+        assert!(got.contains(expected), "{name}: {got}");
+        assert_eq!(way.sent().len(), sent, "{name}");
+        let passed: Duration = time.slept.lock().unwrap().iter().sum();
+        assert!(passed <= policy(3).within, "{name}: {passed:?}");
+        assert!(journal.list(&Default::default(), None, 1).unwrap().entries.is_empty(), "{name}");
+    }
+}
+
 /// Another caller, another server: nothing leaves, and the operation stays as it was.
 #[tokio::test]
 async fn only_the_same_caller_goes_on() {

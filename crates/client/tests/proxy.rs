@@ -169,6 +169,14 @@ const TABLES: &[(&str, &[Step<'_>])] = &[
         ],
     ),
     (
+        "K5: of two with ids of their own the version condition stops the second",
+        &[
+            ("set", "{}", META, &[], "new", 1),
+            ("set", "{}", OTHER, &["conflict"], "version_conflict", 1),
+            ("set", "{}", OTHER, &[], "version_conflict", 1),
+        ],
+    ),
+    (
         "a model's id names a new operation",
         &[
             ("set", r#"{"request_id":"edit-1"}"#, NO, &[], "new", 1),
@@ -385,6 +393,30 @@ async fn an_upstream_that_misbehaves_is_bounded() {
     }
 }
 
+/// A flood of notifications goes no faster than its caller reads, and the answer behind it comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_waits_for_its_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path()).await;
+    scene.folder.fates(&["flood"]);
+    let id = scene.agent.start("write", "{}", NO).await;
+    let mut read = 0;
+    loop {
+        let line = scene.agent.hear().await;
+        if at(&line, "id") == id {
+            break;
+        }
+        assert_eq!(at(&line, "params.n"), read.to_string(), "in order, and whole");
+        read += 1;
+        if read % 500 == 0 {
+            let said: usize = scene.folder.lines("flood").last().unwrap().parse().unwrap();
+            // What a channel, two pipes and their buffers hold is well below this.
+            assert!(said <= read + 2_000, "{said} were taken, and {read} read");
+        }
+    }
+    assert_eq!((read, scene.folder.effects()), (upstream::FLOOD, 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_misbehaves_gets_an_answer() {
     let folder = tempfile::tempdir().unwrap();
@@ -493,21 +525,22 @@ async fn killed_at_every_boundary_the_same_call_is_done_once() {
 }
 
 async fn killed(folder: &std::path::Path, point: &str, tool: &str) {
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["the_proxy", "--exact", "--nocapture", "--test-threads=1"])
         .env(KILLED_AT, format!("{point}\n{}", folder.display()))
         .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
     let initialized = r#"{"method":"notifications/initialized"}"#;
     let call = format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#);
     stdin.write_all(format!("{HELLO}\n").as_bytes()).await.unwrap();
-    let here = Folder(folder.to_owned());
-    until(|| here.heard().iter().any(|line| line.contains("\"initialize\""))).await;
+    // Who we are to the upstream stands in its answer.
+    while !stdout.next_line().await.unwrap().unwrap().contains("\"hello\"") {}
     stdin.write_all(format!("{initialized}\n{call}\n").as_bytes()).await.unwrap();
     assert!(!child.wait().await.unwrap().success(), "{point}: it was not killed");
 }

@@ -103,6 +103,10 @@ fn nothing_acknowledged_is_lost_when_the_primary_dies() {
     let refused = runtime.block_on(Ledger::open(standby.config("postgres"), Options::default())).unwrap_err();
     assert!(matches!(refused, OpenError::Standby) && refused.passing(), "{refused}");
     assert!(refused.to_string().contains("target_session_attrs=read-write"), "{refused}");
+    let mut asked = standby.config("postgres");
+    asked.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    let refused = runtime.block_on(Ledger::open(asked, Options::default())).unwrap_err();
+    assert!(refused.to_string().contains("none of the hosts takes writes") && refused.passing(), "{refused}");
 
     let short = Options {
         pool: 8,

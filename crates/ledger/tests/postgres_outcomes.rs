@@ -14,6 +14,7 @@ use counterfoil_testkit::postgres::library::SetInterval;
 use counterfoil_testkit::postgres::{Cluster, Cut, Database, Proxy, Scripted, World};
 use counterfoil_testkit::suite::Stage;
 use counterfoil_testkit::{Answer, Gate, Who, set_interval};
+use futures_util::FutureExt as _;
 
 const RAISE: &str = "UPDATE automations SET version = version + 1 WHERE id = 1 RETURNING version";
 
@@ -367,6 +368,25 @@ fn waiting_is_bounded() {
         gate.open();
         first.into_iter().for_each(|first| assert!(!world.finish(first).done().replayed));
     }
+}
+
+/// Step 6: what has not begun is dropped with its caller.
+#[test]
+fn a_call_that_waits_for_a_connection_goes_with_its_caller() {
+    let world = World::fresh("", Options { pool: 1, ..Options::default() });
+    let gate = Gate::default();
+    let first = world.start(alice("edit-1"), Scripted::new(&[RAISE]).waiting_at(&gate));
+    gate.arrived();
+    let gone = world.wait(async {
+        let call = Arc::new(alice("edit-2"));
+        world.ledger.perform(call, Scripted::new(&[RAISE])).now_or_never()
+    });
+    assert!(gone.is_none(), "{gone:?}");
+    gate.open();
+    assert!(!world.finish(first).done().replayed);
+    // Whoever waits for a connection gets it in turn.
+    assert_eq!(world.call(alice("edit-3"), Scripted::new(&[RAISE])).done().result, "3");
+    assert_eq!(world.database.receipts(), 2);
 }
 
 /// T1: by the database's clock, one second before and after the window closes.

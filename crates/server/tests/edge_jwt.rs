@@ -14,6 +14,8 @@ use support::identity::{
     AUDIENCE, Hand, ISSUER, NOW, Provider, Served, Signer, base64, claims, set, trusted, trusting, with,
 };
 use support::{Reply, Request, Server, call};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 fn bearing(token: &str) -> Request {
     Request::post(call("{}")).with("Authorization", &format!("Bearer {token}"))
@@ -364,9 +366,9 @@ async fn keys_are_used_for_what_they_are_for() {
 /// An issuer is judged by its own keys and its own allow-list, and the same subject at two of them is two callers.
 #[tokio::test]
 async fn several_issuers() {
-    let (mine, other) = (Signer::p256("k"), Signer::p256("k"));
+    let (mine, other, rsa) = (Signer::p256("k"), Signer::p256("k"), Signer::rsa("rsa"));
     let first = Provider::start(Served::Set(set(&[mine.jwk()]))).await;
-    let second = Provider::start(Served::Set(set(&[other.jwk(), Signer::rsa("rsa").jwk()]))).await;
+    let second = Provider::start(Served::Set(set(&[other.jwk(), rsa.jwk()]))).await;
     let clock = Hand::new();
     let named = "https://login.example.org";
     let elsewhere = Trusted {
@@ -389,7 +391,7 @@ async fn several_issuers() {
     let swapped = [
         ("one's claims with the other's key", other.sign("ES256", &claims())),
         ("the other's claims with one's key", mine.sign("ES256", &theirs)),
-        ("an algorithm of the other alone", Signer::rsa("rsa").sign("RS256", &theirs)),
+        ("its own key, by an algorithm that it is not to use", rsa.sign("RS256", &theirs)),
     ];
     for (what, token) in swapped {
         check_refused(&server, what, &token).await;
@@ -521,6 +523,27 @@ async fn keys_come_and_go() {
     clock.move_by(-86_400_000_000);
     let early = with("nbf", None);
     assert_eq!(server.send(&bearing(&new.sign("ES256", &early))).await.status, 401);
+}
+
+/// A caller who hangs up while keys are being fetched takes them from nobody.
+#[tokio::test]
+async fn a_fetch_outlives_who_asked_for_it() {
+    let key = Signer::p256("p256");
+    let (release, held) = tokio::sync::watch::channel(false);
+    let provider = Provider::start(Served::Held(held, set(&[key.jwk()]))).await;
+    let server = Server::knowing(trusting(vec![trusted(provider.source())], &Hand::new()), |_| {}).await;
+    let request = bearing(&key.sign("ES256", &claims()));
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(&request.bytes(server.address)).await.unwrap();
+    while provider.hits() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    let mut second = Box::pin(server.send(&request));
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut second).await;
+    assert!(early.is_err(), "the fetch goes on, and whoever comes meanwhile waits for it: {early:?}");
+    release.send_replace(true);
+    assert_eq!((second.await.status, provider.hits()), (200, 1));
 }
 
 /// From a file, too.

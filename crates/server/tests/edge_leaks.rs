@@ -42,7 +42,14 @@ async fn example(folder: &Path, known: Authenticator) -> Server {
     let members = "CREATE TABLE members (workspace_id TEXT, user_id TEXT);\n\
                    INSERT INTO members VALUES ('team-a', 'alice'), ('team-a', 'bob');";
     std::fs::write(folder.join("schema.sql"), format!("{SCHEMA}\n{members}")).unwrap();
-    let membership = "[auth]\nmembership = \"SELECT 1 FROM members WHERE workspace_id = :workspace AND user_id = :principal\"\n\n[[auth.token]]";
+    let membership = "[tools.guarded]
+scope = \"automation:read\"
+returns = \"rows\"
+access = \"SELECT 1 FROM automations WHERE id = :id AND workspace_id = :workspace\"
+read = \"SELECT version FROM automations WHERE id = :id AND workspace_id = :workspace\"
+input.id = { type = \"integer\" }
+
+[auth]\nmembership = \"SELECT 1 FROM members WHERE workspace_id = :workspace AND user_id = :principal\"\n\n[[auth.token]]";
     let text = EXAMPLE.replacen("[[auth.token]]", membership, 1);
     let config = config::parse(&folder.join("counterfoil.toml").to_string_lossy(), &text).unwrap();
     let (planned, report) = plan::plan(&config);
@@ -52,10 +59,14 @@ async fn example(folder: &Path, known: Authenticator) -> Server {
     Server::of(edge).await
 }
 
+fn ask(tool: &str, arguments: serde_json::Value) -> Request {
+    Request::post(rpc("tools/call", &json!({"name": tool, "arguments": arguments}).to_string()))
+}
+
 fn edit(id: i64, request_id: &str) -> Request {
     let arguments =
         json!({"request_id": request_id, "id": id, "expected_version": 1, "interval_minutes": 1437});
-    Request::post(rpc("tools/call", &json!({"name": "set_interval", "arguments": arguments}).to_string()))
+    ask("set_interval", arguments)
 }
 
 /// The answer and the statements that led to it.
@@ -68,15 +79,20 @@ async fn watched(server: &Server, request: &Request) -> (Reply, Vec<String>) {
 /// A cause: what is done behind the server's back, and to which row the call goes.
 type Cause = (&'static str, &'static str, i64);
 
-async fn check_alike(server: &Server, database: &Path, causes: &[Cause], request_id: &str) {
+async fn check_alike(
+    server: &Server,
+    database: &Path,
+    causes: &[Cause],
+    call: impl Fn(i64) -> Request,
+) -> String {
     let mut first: Option<(String, Vec<String>)> = None;
     for (what, sql, id) in causes {
         let other = Connection::open(database).unwrap();
         other.execute_batch(sql).unwrap();
         drop(other);
         // Once unseen: what a connection prepares for the first time it keeps.
-        let _warm = server.send(&edit(*id, request_id)).await;
-        let (reply, statements) = watched(server, &edit(*id, request_id)).await;
+        let _warm = server.send(&call(*id)).await;
+        let (reply, statements) = watched(server, &call(*id)).await;
         assert!(reply.body.contains("resource_unavailable"), "{what}: {reply:?}");
         assert!(statements.iter().any(|sql| sql.contains("FROM members")), "{what}: {statements:?}");
         assert!(statements.iter().any(|sql| sql.contains("FROM automations")), "{what}: {statements:?}");
@@ -85,6 +101,7 @@ async fn check_alike(server: &Server, database: &Path, causes: &[Cause], request
         let expected = first.get_or_insert_with(|| got.clone());
         assert_eq!(&got, expected, "{what}");
     }
+    first.unwrap().0
 }
 
 /// One at a time: what is traced is the whole process's.
@@ -107,23 +124,59 @@ async fn every_cause_looks_alike() {
         ("deleted", "DELETE FROM automations WHERE id = 2", 2),
         ("not a member", "INSERT INTO automations VALUES (3, 'team-a', 15, 1); DELETE FROM members", 3),
     ];
-    check_alike(&server, &database, &fresh, "new-id").await;
+    let stranger = check_alike(&server, &database, &fresh, |id| edit(id, "new-id")).await;
     // The caller's own operation has committed, and its row has gone since.
     let member = "INSERT INTO members VALUES ('team-a', 'alice')";
-    let (moved, deleted) = ([("moved since", member, 1)], [("deleted since", "", 2)]);
-    let gone = [("membership revoked since", "DELETE FROM members", 1)];
-    let own: Vec<Reply> = {
-        check_alike(&server, &database, &moved, "done-1").await;
-        let moved = watched(&server, &edit(1, "done-1")).await;
-        check_alike(&server, &database, &deleted, "done-2").await;
-        let deleted = watched(&server, &edit(2, "done-2")).await;
-        check_alike(&server, &database, &gone, "done-1").await;
-        let gone = watched(&server, &edit(1, "done-1")).await;
-        assert_eq!((&moved.1, &deleted.1), (&gone.1, &gone.1));
-        vec![moved.0, deleted.0, gone.0]
-    };
-    let stranger = server.send(&edit(99, "new-id")).await;
-    assert!(own.iter().all(|reply| reply.body == stranger.body), "nor does the answer tell of a receipt");
+    let own: [Cause; 3] = [
+        ("moved since", member, 1),
+        ("deleted since", "", 2),
+        (
+            "membership revoked since",
+            "DELETE FROM members; INSERT INTO automations VALUES (2, 'team-a', 15, 2)",
+            2,
+        ),
+    ];
+    let own = check_alike(&server, &database, &own, |id| edit(id, &format!("done-{id}"))).await;
+    assert_eq!(own, stranger, "nor does the answer tell of a receipt");
+    let reads: [Cause; 4] = [
+        ("never existed", member, 99),
+        ("another workspace's", "", 20),
+        ("deleted", "DELETE FROM automations WHERE id = 2", 2),
+        ("not a member", "DELETE FROM members", 3),
+    ];
+    let _body = check_alike(&server, &database, &reads, |id| ask("guarded", json!({"id": id}))).await;
+}
+
+/// To somebody who is no member the built-in tools say the same, whatever there is to tell.
+#[tokio::test]
+async fn built_in_tools_look_alike_to_strangers() {
+    let _one = ONE.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = example(folder.path(), support::authenticator()).await;
+    let body = server.send(&edit(1, "done")).await.body;
+    assert!(body.contains("\"replayed\":false"), "{body}");
+    let operation = |operation: &str| json!({"tool": "set_interval", "operation": operation});
+    let body = server.send(&ask("void_operation", operation("voided"))).await.body;
+    assert!(body.contains("\"voided\""), "{body}");
+    let other = Connection::open(folder.path().join("automations.db")).unwrap();
+    other.execute_batch("DELETE FROM members").unwrap();
+    for tool in ["operation_status", "void_operation"] {
+        let mut all = Vec::new();
+        for name in ["done", "voided", "never"] {
+            let call = ask(tool, operation(name));
+            let _warm = server.send(&call).await;
+            let (reply, statements) = watched(&server, &call).await;
+            assert!(reply.body.contains("resource_unavailable"), "{tool} {name}: {reply:?}");
+            assert!(
+                statements.iter().any(|sql| sql.contains("FROM members")),
+                "{tool} {name}: {statements:?}"
+            );
+            all.push((reply.body, statements));
+        }
+        assert!(all.iter().all(|one| *one == all[0]), "{tool}: {all:?}");
+    }
+    let count = "SELECT count(*) FROM counterfoil_receipts";
+    assert_eq!(other.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2, "nothing was voided");
 }
 
 #[tokio::test]

@@ -46,6 +46,19 @@ async fn silent_clients_are_sent_away() {
     assert_eq!(server.send(&Request::post(call("{}"))).await.status, 200);
 }
 
+/// A client that asks and asks and reads no answer is sent away when nothing more goes out to it.
+#[tokio::test]
+async fn unread_answers_are_not_kept_for_ever() {
+    let server = Server::start(|options| options.header_wait = Duration::from_millis(200)).await;
+    let whole = Request::post(call("{}")).bytes(server.address);
+    let asks = String::from_utf8(whole).unwrap().replace("Connection: close\r\n", "");
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let asking = async { while stream.write_all(asks.as_bytes()).await.is_ok() {} };
+    let ended = tokio::time::timeout(Duration::from_secs(20), asking).await;
+    assert!(ended.is_ok(), "its place is never free again");
+    assert_eq!(server.send(&Request::post(call("{}"))).await.status, 200);
+}
+
 #[tokio::test]
 async fn so_many_connections_at_once() {
     let server = Server::start(|options| options.connections = 2).await;

@@ -7,6 +7,7 @@ mod database;
 mod encrypted;
 pub mod library;
 mod proxy;
+mod trace;
 mod world;
 
 pub use bouncer::Bouncer;
@@ -14,6 +15,7 @@ pub use cluster::{Cluster, server_programs};
 pub use database::{AUTOMATIONS, Database};
 pub use encrypted::{Authority, encrypted, guarded};
 pub use proxy::{Cut, Proxy};
+pub use trace::traced;
 pub use world::{Once, Scripted, World};
 
 use std::future::Future;

@@ -175,7 +175,8 @@ impl Log {
 fn read(stderr: ChildStderr, text: &Mutex<String>, listening: SyncSender<SocketAddr>) {
     let mut listening = Some(listening);
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/mcp"));
+        let said = line.strip_prefix("listening on ").and_then(|rest| rest.strip_suffix("/mcp"));
+        let address = said.and_then(|url| url.split_once("://")).map(|(_scheme, address)| address);
         let mut text = text.lock().unwrap();
         text.push_str(&line);
         text.push('\n');

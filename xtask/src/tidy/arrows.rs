@@ -17,7 +17,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("counterfoil-cli", &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
     (TESTKIT, &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server"]),
     // It does not ship, and starts the testkit's clusters.
-    ("counterfoil-bench", &["counterfoil", "counterfoil-core", "counterfoil-server", TESTKIT]),
+    (
+        "counterfoil-bench",
+        &["counterfoil", "counterfoil-client", "counterfoil-core", "counterfoil-server", TESTKIT],
+    ),
     // Automation must build in seconds, so it runs the other crates as programs.
     ("xtask", &[]),
 ];

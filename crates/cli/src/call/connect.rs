@@ -128,7 +128,7 @@ impl Connection {
     }
 
     pub(crate) async fn read(&self, tool: &Listed, given: &Arguments) -> Result<Value, NoAnswer> {
-        self.client.session().read(&*self.time, tool, given.as_str()).await
+        self.client.read(tool, given).await
     }
 
     /// Takes the spinner away.

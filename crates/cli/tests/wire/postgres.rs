@@ -327,6 +327,13 @@ write = [
   "INSERT INTO lines (order_id, workspace_id, at, half, gone) VALUES (:made.id, :workspace, :now, :made.total / 2, :gone.gone) RETURNING order_id, gone, half = 2.5 AS halved",
 ]
 input = { total = { type = "string" } }
+
+[tools.perhaps]
+revision = "v1"
+scope = "automation:write"
+access = "SELECT 1 WHERE :workspace = 'team-a'"
+write = [{ sql = "UPDATE orders SET total = total + 1 WHERE id = :id AND workspace_id = :workspace RETURNING id, total", may_change_nothing = true }]
+input = { id = { type = "integer" } }
 "#;
 
 fn chain(stage: &mut Stage) {
@@ -345,5 +352,12 @@ fn chain(stage: &mut Stage) {
         let _refused = stage.refused(Alice, &wrong, Code::InvalidArguments);
     }
     assert_eq!(stage.count("SELECT count(*) FROM orders"), 2);
-    stage.receipts(2);
+    // One row, or none: both are results.
+    for (id, row, result) in [("none", 9, "null"), ("some", 1, r#"{"id":1,"total":"6.00"}"#)] {
+        let perhaps = Send::new("perhaps", json!({ "request_id": id, "id": row }).to_string());
+        let done = stage.fresh(Alice, &perhaps);
+        assert_eq!(done.result, result);
+        stage.replayed(Alice, &perhaps, &done);
+    }
+    stage.receipts(4);
 }

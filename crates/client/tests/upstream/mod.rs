@@ -68,7 +68,7 @@ impl Folder {
         self.lines("effects").len()
     }
 
-    /// What becomes of the next calls: `die before`, `die after`, `rubbish`, `flood`, `huge`, `hold`.
+    /// What becomes of the next calls: `die before`, `die after`, `rubbish`, `flood`, `conflict`, `huge`, `hold`.
     pub fn fates(&self, fates: &[&str]) {
         fs::write(self.0.join("fates"), fates.iter().map(|fate| format!("{fate}\n")).collect::<String>())
             .unwrap();
@@ -146,6 +146,8 @@ fn call(folder: &Folder, line: &str, id: &str) {
         "die before" => std::process::abort(),
         "hold" => return,
         "rubbish" => (0..3).for_each(|_| say("no message")),
+        "flood" => flood(folder),
+        "conflict" => return say(&conflict(id)),
         "huge" => return say(&"x".repeat(50 << 20)),
         fate => {
             let text = done(folder, &params, &name, line, id);
@@ -156,6 +158,28 @@ fn call(folder: &Folder, line: &str, id: &str) {
         }
     }
     done(folder, &params, &name, line, id).iter().for_each(|text| say(text));
+}
+
+/// Notifications of a flood.
+pub const FLOOD: usize = 20_000;
+
+/// More notifications than anybody wants, and every now and then how many it has been so far.
+fn flood(folder: &Folder) {
+    let text = "x".repeat(1000);
+    for number in 0..FLOOD {
+        if number % 100 == 0 {
+            folder.append("flood", &number.to_string());
+        }
+        say(&format!(r#"{{"method":"notifications/message","params":{{"n":{number},"data":"{text}"}}}}"#));
+    }
+}
+
+/// K5: what a version condition makes of the second of two.
+fn conflict(id: &str) -> String {
+    let body = counterfoil_core::Refusal::version_conflict(Some(r#"{"version":2}"#.into())).body();
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"Reload it."}}],"structuredContent":{body},"isError":true}}}}"#
+    )
 }
 
 fn done(folder: &Folder, params: &str, name: &str, line: &str, id: &str) -> Option<String> {

@@ -221,6 +221,8 @@ pub enum Served {
     Status(&'static str, String),
     /// Never.
     Nothing,
+    /// The same as a set, once this is true.
+    Held(tokio::sync::watch::Receiver<bool>, String),
     /// So many bytes.
     Large(usize),
 }
@@ -274,6 +276,10 @@ async fn answer(mut stream: TcpStream, served: Served) {
         Served::Status(status, header) => (status, header, String::new()),
         Served::Large(size) => {
             ("200 OK", String::new(), format!("{{\"keys\":[],\"x\":\"{}\"}}", "x".repeat(size)))
+        }
+        Served::Held(mut held, body) => {
+            let _released = held.wait_for(|released| *released).await;
+            ("200 OK", String::new(), body)
         }
         Served::Nothing => {
             let _ended = stream.read(&mut chunk).await;

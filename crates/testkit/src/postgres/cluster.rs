@@ -136,6 +136,12 @@ impl Cluster {
         config
     }
 
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.folder.join("log")).unwrap()).into_owned()
+    }
+
     /// How to reach `database` on it as `role`, as a URL.
     #[must_use]
     pub fn url(&self, role: &str, database: &str) -> String {

@@ -72,6 +72,16 @@ impl Database {
         execute(&Cluster::shared().config("postgres"), &sql);
     }
 
+    /// Whether any session of this database but our own is at something, or in a transaction.
+    pub(super) fn busy(&self) -> bool {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND state <> 'idle'",
+            self.name
+        );
+        let asked = async { connect(&Cluster::shared().config("postgres")).await.query_one(&sql, &[]).await };
+        wait(asked).unwrap().get::<_, i64>(0) > 0
+    }
+
     /// The rows that `sql` tells.
     #[must_use]
     pub fn query(&self, sql: &str) -> Vec<Line> {

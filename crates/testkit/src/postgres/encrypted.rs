@@ -27,7 +27,8 @@ impl Authority {
     }
 
     /// Certificate and key for `host`, as PEM.
-    fn certify(&self, host: &str) -> (String, String) {
+    #[must_use]
+    pub fn certify(&self, host: &str) -> (String, String) {
         let parameters = CertificateParams::new(vec![host.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         (parameters.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())

@@ -279,28 +279,26 @@ impl Declared {
 struct Asks<'a> {
     membership: Option<&'a Part>,
     access: Option<&'a Part>,
-    /// Where it is not the rule for access.
+    /// Where it is not the rule for access, which is not asked twice.
     replay: Option<&'a Part>,
     current: Option<&'a Query>,
 }
 
 impl<'a> Asks<'a> {
     fn of(of: &'a Declaration) -> Self {
-        let (membership, access) = (of.membership.as_ref(), of.access.as_ref());
         Self {
-            membership,
-            access,
-            replay: of.replay_access.as_ref().or(access),
+            membership: of.membership.as_ref(),
+            access: of.access.as_ref(),
+            replay: of.replay_access.as_ref(),
             current: of.current.as_ref(),
         }
     }
 
     fn of_list(of: &'a List) -> Self {
-        let (membership, access) = (of.membership.as_ref(), of.access.as_ref());
         Self {
-            membership,
-            access,
-            replay: of.replay_access.as_ref().or(access),
+            membership: of.membership.as_ref(),
+            access: of.access.as_ref(),
+            replay: of.replay_access.as_ref(),
             current: of.current.as_ref(),
         }
     }

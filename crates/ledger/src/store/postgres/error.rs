@@ -131,6 +131,9 @@ pub(crate) fn what_to_do(error: &Error) -> &'static str {
         None if handshake(error) => {
             "TLS with PostgreSQL failed: does the server speak it, is its certificate for this host, and by these authorities?"
         }
+        None if read_only(error) => {
+            "none of the hosts takes writes: promote the standby, or name the primary in the URL"
+        }
         None if unreached(error) => {
             "PostgreSQL cannot be reached: are host and port right, and is it running?"
         }
@@ -152,6 +155,12 @@ pub(crate) fn may_pass(error: &Error) -> bool {
 /// The driver tells the kind of an error in its text alone.
 fn handshake(error: &Error) -> bool {
     error.to_string().starts_with("error performing TLS handshake")
+}
+
+/// Every host that was reached was a standby, where `target_session_attrs=read-write` asks for another.
+fn read_only(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| source.to_string() == "database does not allow writes")
 }
 
 fn unreached(error: &Error) -> bool {

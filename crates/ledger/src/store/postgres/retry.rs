@@ -11,6 +11,7 @@ use counterfoil_core::{Code, Operation, Refusal};
 use deadpool::managed::{Object, Pool, PoolError};
 use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 
 use super::doubt::Doubt;
 use super::error::{RETRY_AFTER, describe, lost, repeatable};
@@ -103,7 +104,8 @@ pub(super) enum Place {
     Here,
 }
 
-/// Runs `attempt` to an answer: once begun, a call goes on whatever its caller does.
+/// Runs `attempt` to an answer. A call whose caller goes away while it waits for its first connection never begins;
+/// once begun, it goes on whatever its caller does.
 pub(super) async fn drive<A: Attempt>(
     pool: Pool<Manager>,
     bounds: Bounds,
@@ -113,12 +115,13 @@ pub(super) async fn drive<A: Attempt>(
     if pool.status().waiting >= bounds.queue {
         return Err(Refusal::busy(RETRY_AFTER));
     }
+    let until = Instant::now() + bounds.call_wait;
+    let Ok(first) = timeout_at(until, connection(&pool)).await else {
+        return Err(Refusal::busy(RETRY_AFTER));
+    };
     let doubt = Arc::<Doubt>::default();
     let up = Arc::clone(&doubt);
-    let trying = async move {
-        let trying = try_on(&pool, bounds.tries, attempt, &up);
-        tokio::time::timeout(bounds.call_wait, trying).await
-    };
+    let trying = async move { timeout_at(until, try_on(&pool, first, bounds.tries, attempt, &up)).await };
     let trying: Boxed<'static, _> = Box::pin(AssertUnwindSafe(trying).catch_unwind());
     let told = match place {
         Place::Here => Ok(Begun { trying: Some(trying), runtime: Handle::try_current().ok() }.await),
@@ -161,13 +164,14 @@ impl<T: Send + 'static> Drop for Begun<T> {
 
 async fn try_on<A: Attempt>(
     pool: &Pool<Manager>,
+    first: Result<Object<Manager>, Setback>,
     tries: u32,
     mut attempt: A,
     doubt: &Doubt,
 ) -> Result<A::Answer, Refusal> {
-    let mut tried = 0;
+    let (mut tried, mut next) = (0, first);
     loop {
-        let setback = match connection(pool).await {
+        let setback = match next {
             Ok(connection) => match attempt.once(connection, doubt).await {
                 Ok(answer) => return Ok(answer),
                 Err(setback) => setback,
@@ -182,6 +186,7 @@ async fn try_on<A: Attempt>(
             return Err(Refusal::busy(RETRY_AFTER));
         }
         tokio::time::sleep(pause(tried)).await;
+        next = connection(pool).await;
     }
 }
 

@@ -1,63 +1,45 @@
 //! R7, R8 and S2 over HTTP, with signed tokens and membership: what a caller may do is asked anew on every call, of the
 //! token and of the database, and an old receipt changes nothing about it. The store is a parameter.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-mod support;
+use std::path::Path;
 
-use std::sync::Arc;
-
-use counterfoil::SystemClock;
-use counterfoil::rusqlite::Connection;
-use counterfoil_core::Issuer;
-use counterfoil_server::auth::{Authenticator, Trusted};
-use counterfoil_server::http::{Edge, Options};
-use counterfoil_server::run::Engine;
-use counterfoil_server::tools::Tools;
-use counterfoil_server::{config, plan};
+use counterfoil_testkit::site::{EXAMPLE, Kind, for_people};
+use counterfoil_testkit::{Http, Send, Server, Signer, Site, Told};
 use serde_json::{Value, json};
-use support::identity::{Hand, ISSUER, Provider, Served, Signer, set, trusted, trusting, with};
-use support::{Request, Server, rpc};
 
-const EXAMPLE: &str = include_str!("../../../examples/automations/counterfoil.toml");
-const SCHEMA: &str = include_str!("../../../examples/automations/schema.sql");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_counterfoil");
 const MEMBERS: &str = "CREATE TABLE members (workspace_id TEXT, issuer TEXT, user_id TEXT);
     INSERT INTO members VALUES ('team-a', 'https://id.example.com', 'alice'), ('team-b', 'https://id.example.com', 'alice'),
     ('team-a', 'https://id.example.com', 'alice-2'), ('team-a', 'https://login.example.org', 'alice');";
-const AUTH: &str = "[auth]
-membership = \"SELECT 1 FROM members WHERE workspace_id = :workspace AND issuer = :issuer AND user_id = :principal\"
-
-[[auth.token]]";
+const MEMBERSHIP: &str =
+    "SELECT 1 FROM members WHERE workspace_id = :workspace AND issuer = :issuer AND user_id = :principal";
+const ISSUER: &str = "https://id.example.com";
+const AUDIENCE: &str = "https://tools.example.com/mcp";
 const OTHER: &str = "https://login.example.org";
 const BOTH: &str = "automation:write automation:read";
 const READ: &str = "automation:read";
 
-/// A server over some store, and a way behind its back.
+/// A server process over some store.
 struct World {
     server: Server,
-    execute: Box<dyn Fn(&str)>,
-    receipts: Box<dyn Fn() -> i64>,
-    _folder: tempfile::TempDir,
+    site: Site,
 }
 
-async fn on_sqlite(known: Authenticator) -> World {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("schema.sql"), format!("{SCHEMA}\n{MEMBERS}")).unwrap();
-    let text = EXAMPLE.replacen("[[auth.token]]", AUTH, 1);
-    let config = config::parse(&folder.path().join("c.toml").to_string_lossy(), &text).unwrap();
-    let (planned, report) = plan::plan(&config);
-    let engine = Engine::start_at(planned.unwrap_or_else(|| panic!("{report}")), Arc::new(SystemClock));
-    let tools: Arc<dyn Tools> = Arc::new(engine.await.unwrap());
-    let path = folder.path().join("automations.db");
-    let (first, second) = (path.clone(), path);
-    World {
-        server: Server::of(Edge::new(tools, known, Options::default())).await,
-        execute: Box::new(move |sql| Connection::open(&first).unwrap().execute_batch(sql).unwrap()),
-        receipts: Box::new(move || {
-            let count = "SELECT count(*) FROM counterfoil_receipts";
-            Connection::open(&second).unwrap().query_row(count, [], |row| row.get(0)).unwrap()
-        }),
-        _folder: folder,
+/// `lock` is how the rule of membership ends.
+fn world(kind: Kind, lock: &str, keys: &Keys) -> World {
+    let site = Site::automations_on(kind);
+    site.database.execute(MEMBERS);
+    let mut text = for_people(EXAMPLE, &[]);
+    text.push_str(&format!("\n[auth]\nmembership = \"{MEMBERSHIP}{lock}\"\n"));
+    for (issuer, name, signer) in [(ISSUER, "first", &keys.first), (OTHER, "second", &keys.second)] {
+        let _set = site.config(&format!("{name}.json"), &signer.set());
+        text.push_str(&format!(
+            "\n[[auth.jwt]]\nissuer = \"{issuer}\"\naudience = \"{AUDIENCE}\"\njwks = \"{name}.json\"\nworkspace = \"workspace_id\"\n"
+        ));
     }
+    let server = Server::start(Path::new(PROGRAM), &site.config("counterfoil.toml", &text));
+    World { server, site }
 }
 
 /// Who calls: what is not said is as Alice's token has it.
@@ -187,55 +169,57 @@ struct Keys {
 
 impl Keys {
     fn token(&self, caller: Caller) -> String {
-        let mut claims = with("scope", json!(caller.scopes));
-        claims["iss"] = json!(caller.issuer);
+        let mut claims = json!({
+            "iss": caller.issuer, "aud": AUDIENCE, "sub": "alice", "workspace_id": "team-a", "scope": caller.scopes,
+        });
         for (name, value) in caller.claims {
             claims[*name] = json!(value);
         }
         let signer = if caller.issuer == ISSUER { &self.first } else { &self.second };
-        signer.sign("ES256", &claims)
+        signer.sign(claims)
     }
 }
 
-async fn call(world: &World, keys: &Keys, caller: Caller, tool: &str, arguments: &str) -> String {
-    let body = rpc("tools/call", &format!("{{\"name\":\"{tool}\",\"arguments\":{arguments}}}"));
-    let request = Request::post(body).at(&format!("POST {}", caller.at));
-    let request = request.with("Authorization", &format!("Bearer {}", keys.token(caller)));
-    let reply = world.server.send(&request).await;
-    let body: Value = reply.json();
+fn send(world: &World, keys: &Keys, caller: Caller, send: &Send) -> Told {
+    let mut http = Http::connect(world.server.address, &keys.token(caller));
+    let request = String::from_utf8(http.request(send)).unwrap();
+    http.write(request.replacen("/mcp", caller.at, 1).as_bytes()).unwrap();
+    http.finish()
+}
+
+fn call(world: &World, keys: &Keys, caller: Caller, tool: &str, arguments: &str) -> String {
+    let told = send(world, keys, caller, &Send::new(tool, arguments));
+    let body: Value = serde_json::from_str(&told.body).unwrap_or_default();
     let structured = [&body["result"]["structuredContent"], &body["error"]["data"]];
-    let Some(told) = structured.into_iter().find(|told| told.is_object()) else {
-        return reply.status.to_string();
+    let Some(said) = structured.into_iter().find(|said| said.is_object()) else {
+        return told.status.to_string();
     };
-    let word = |name: &str| told[name].as_str().map(str::to_owned);
-    if let Some(code) = told["error"]["code"].as_str() {
-        assert!(
-            !body.to_string().contains("committed_at"),
-            "a refusal of access tells of no receipt: {body}"
-        );
+    let word = |name: &str| said[name].as_str().map(str::to_owned);
+    if let Some(code) = said["error"]["code"].as_str() {
+        assert!(!told.body.contains("committed_at"), "a refusal of access tells of no receipt: {told:?}");
         return code.to_owned();
     }
-    match told["replayed"].as_bool() {
+    match said["replayed"].as_bool() {
         Some(true) => "replayed".to_owned(),
         Some(false) => "fresh".to_owned(),
         None => word("state").unwrap_or("done".to_owned()),
     }
 }
 
-async fn check(case: &Case, world: &World, keys: &Keys) {
+fn check(case: &Case, world: &World, keys: &Keys) {
     let edit = "{\"request_id\":\"edit-1\",\"id\":1,\"expected_version\":1,\"interval_minutes\":30}";
     for (at, step) in case.1.iter().enumerate() {
         let (got, expected) = match step {
-            Edit(caller, expected) => (call(world, keys, *caller, "set_interval", edit).await, *expected),
+            Edit(caller, expected) => (call(world, keys, *caller, "set_interval", edit), *expected),
             Ask(caller, tool, arguments, expected) => {
-                (call(world, keys, *caller, tool, arguments).await, *expected)
+                (call(world, keys, *caller, tool, arguments), *expected)
             }
             Behind(sql) => {
-                (world.execute)(sql);
+                world.site.database.execute(sql);
                 continue;
             }
             Receipts(count) => {
-                assert_eq!((world.receipts)(), *count, "{}, step {at}", case.0);
+                assert_eq!(world.site.database.receipts(), *count, "{}, step {at}", case.0);
                 continue;
             }
         };
@@ -243,14 +227,22 @@ async fn check(case: &Case, world: &World, keys: &Keys) {
     }
 }
 
-#[tokio::test]
-async fn what_a_caller_may_do_is_asked_anew_on_sqlite() {
-    let keys = Keys { first: Signer::p256("k"), second: Signer::p256("k") };
-    let first = Provider::start(Served::Set(set(&[keys.first.jwk()]))).await;
-    let second = Provider::start(Served::Set(set(&[keys.second.jwk()]))).await;
-    let other = Trusted { issuer: Issuer::parse(OTHER).unwrap(), ..trusted(second.source()) };
-    for case in CASES {
-        let known = trusting(vec![trusted(first.source()), other.clone()], &Hand::new());
-        check(case, &on_sqlite(known).await, &keys).await;
+/// The cases whose names begin so.
+fn check_all(kind: Kind, lock: &str, named: &str) {
+    let keys = Keys { first: Signer::fresh(), second: Signer::fresh() };
+    for case in CASES.iter().filter(|case| case.0.starts_with(named)) {
+        println!("{}", case.0);
+        check(case, &world(kind, lock, &keys), &keys);
     }
+}
+
+#[test]
+fn what_a_caller_may_do_is_asked_anew_on_sqlite() {
+    check_all(Kind::Sqlite, "", "");
+}
+
+#[test]
+fn what_a_caller_may_do_is_asked_anew_on_postgresql() {
+    check_all(Kind::Postgres, "", "");
+    check_all(Kind::Postgres, " FOR SHARE", "S2");
 }
