@@ -23,7 +23,7 @@ use crate::output::say;
 pub(crate) use connect::{Connection, Identity, Place, Tries, runtime};
 pub(crate) use tell::{UNKNOWN, not_asked};
 
-use tell::{REFUSED, USAGE, tell};
+use tell::{REFUSED, USAGE, not_read, tell};
 
 /// What stands under the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
@@ -39,7 +39,7 @@ Exit codes:
   2  wrong arguments: nothing was sent
   3  the journal, or something else on this side, failed: nothing was sent
   4  unknown: `counterfoil journal` resumes or voids it
-  5  the server cannot be reached, or does not speak MCP: nothing was sent";
+  5  the server cannot be reached, lets nobody in with this token, or does not speak MCP there: nothing was sent";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -73,7 +73,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 async fn call(arguments: &Arguments) -> anyhow::Result<u8> {
     let base = arguments.json.as_deref().map(file).transpose()?;
     let journal = arguments.place.open()?;
-    let connection = Connection::new(&arguments.url, &arguments.identity, &arguments.tries, journal);
+    let connection =
+        Connection::new(&arguments.url, &arguments.identity, &arguments.tries, &arguments.place, journal);
     let connection = match connection.await? {
         Ok(connection) => connection,
         Err(failure) => return Ok(not_asked(&failure)),
@@ -108,7 +109,7 @@ async fn read(connection: &Connection, tool: &Listed, given: &Given) -> anyhow::
             say(&format!("{text}\n"))?;
             Ok(if is_error { REFUSED } else { 0 })
         }
-        Err(failure) => Ok(not_asked(&failure)),
+        Err(failure) => Ok(not_read(&failure)),
     }
 }
 
@@ -124,7 +125,7 @@ pub(crate) async fn finish(connection: &Connection, report: Report) -> anyhow::R
         | Outcome::Abandoned { .. }
         | Outcome::Unknown(_) => None,
     };
-    let code = tell(&report)?;
+    let code = tell(&report, &connection.given)?;
     if let Some(epoch) = epoch
         && let Err(error) = warn_of_restore(connection, &epoch).await
     {

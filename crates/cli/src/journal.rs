@@ -255,7 +255,7 @@ async fn resume_all(resume: &Resume) -> anyhow::Result<ExitCode> {
     };
     let mut worst = 0;
     for entry in entries {
-        let connection = connect(&entry, &resume.identity, &resume.tries, &journal).await?;
+        let connection = connect(&entry, &resume.identity, &resume.tries, &resume.place, &journal).await?;
         let connection = match connection {
             Ok(connection) => connection,
             Err(code) => {
@@ -277,7 +277,7 @@ async fn void(which: &Which, identity: &Identity, tries: &Tries, place: &Place) 
         return Ok(not_found(&which.id));
     }
     let entry = one(entries)?;
-    let connection = match connect(&entry, identity, tries, &journal).await? {
+    let connection = match connect(&entry, identity, tries, place, &journal).await? {
         Ok(connection) => connection,
         Err(code) => return Ok(ExitCode::from(code)),
     };
@@ -354,8 +354,10 @@ async fn connect(
     entry: &Entry,
     identity: &Identity,
     tries: &Tries,
+    place: &Place,
     journal: &Arc<Journal>,
 ) -> anyhow::Result<Result<Connection, u8>> {
-    let connection = Connection::new(&entry.operation.server, identity, tries, Arc::clone(journal)).await?;
+    let connection = Connection::new(&entry.operation.server, identity, tries, place, Arc::clone(journal));
+    let connection = connection.await?;
     Ok(connection.map_err(|failure| call::not_asked(&failure)))
 }

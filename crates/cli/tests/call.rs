@@ -215,6 +215,7 @@ fn wrong_words_send_nothing() {
         (&["set_interval", "--id", "two words"], "request id"),
         (&["set_interval", "--tries", "0"], "0"),
         (&["set_interval", "--within", "60"], "ends in"),
+        (&["set_interval", "--within", "0s"], "more than 0"),
     ];
     for (words, part) in cases {
         let words = [&["call", &url, "--token-env", "TOKEN"], *words].concat();
@@ -231,8 +232,13 @@ fn wrong_words_send_nothing() {
 fn who_is_not_let_in_or_finds_nobody_sends_nothing() {
     let scene = Scene::new();
     let url = scene.url();
-    let ran = scene.run(Who::Alice, &["call", &url, "set_interval", "id=1"]).exits(1);
-    assert!(ran.err.contains("nothing was done"), "no token: {ran:?}");
+    let elsewhere = url.replace("/mcp", "/");
+    let with_token: &[&str] = &["--token-env", "TOKEN"];
+    for (url, token, why) in [(&url, &[] as &[&str], "no token"), (&elsewhere, with_token, "no MCP there")] {
+        let words = [&["call", url, "set_interval", "id=1"], token].concat();
+        let ran = scene.run(Who::Alice, &words).exits(5);
+        assert!(ran.err.contains("nothing was sent"), "{why}: {ran:?}");
+    }
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nowhere = format!("http://{closed}/mcp");
     let ran = scene.run(Who::Alice, &["call", &nowhere, "set_interval", "id=1"]).exits(5);
@@ -254,7 +260,7 @@ fn an_unknown_outcome_has_a_way_out() {
     let lost = scene.call(EDIT, &["--id", "edit-42", "--tries", "2"]).exits(4);
     assert_eq!(lost.json()["error"]["code"], "outcome_unknown");
     assert_eq!((&lost.json()["request_id"], &lost.json()["unanswered"]), (&"edit-42".into(), &2.into()));
-    for way in ["journal resume edit-42", "journal void edit-42"] {
+    for way in ["journal resume edit-42 --token-env TOKEN", "journal void edit-42 --token-env TOKEN"] {
         assert!(lost.err.contains(way), "{lost:?}");
     }
     let kept = scene.run(Who::Alice, &["journal", "forget", "edit-42"]).exits(4);

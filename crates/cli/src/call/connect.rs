@@ -58,6 +58,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The option as it was given, for a command that goes on with this one.
+    fn given(&self) -> String {
+        self.journal.as_ref().map(|file| option("journal", &file.display().to_string())).unwrap_or_default()
+    }
+
     pub(crate) fn path(&self) -> anyhow::Result<PathBuf> {
         let given = self.journal.clone();
         let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -73,6 +78,13 @@ impl Place {
 }
 
 impl Identity {
+    /// The options as they were given, for a command that goes on with this one.
+    fn given(&self) -> String {
+        let file = self.token_file.as_ref().map(|file| file.display().to_string());
+        let given = [("token-env", &self.token_env), ("token-file", &file), ("identity", &self.identity)];
+        given.iter().filter_map(|(name, value)| Some(option(name, value.as_deref()?))).collect()
+    }
+
     pub(crate) fn token(&self) -> anyhow::Result<Option<Token>> {
         Ok(match (&self.token_env, &self.token_file) {
             (Some(name), _) => Some(Token::from_env(name)?),
@@ -95,6 +107,8 @@ impl Identity {
 /// A server that answered, and what is needed to call it.
 pub(crate) struct Connection {
     pub(crate) client: Client<Http>,
+    /// The options that a command needs which goes on with an operation of this one.
+    pub(crate) given: String,
     journal: Arc<Journal>,
     time: Arc<SystemTimer>,
     spinner: ProgressBar,
@@ -106,6 +120,7 @@ impl Connection {
         server: &ServerUrl,
         identity: &Identity,
         tries: &Tries,
+        place: &Place,
         journal: Arc<Journal>,
     ) -> anyhow::Result<Result<Self, NoAnswer>> {
         let (token, caller) = (identity.token()?, identity.caller()?);
@@ -120,7 +135,8 @@ impl Connection {
         let client = Client::new(session, server.clone(), Arc::clone(&journal), time.clone(), policy);
         let shown = spinner.clone();
         let client = client.watched(move |progress| show(&shown, &progress));
-        Ok(Ok(Self { client, journal, time, spinner }))
+        let given = identity.given() + &place.given();
+        Ok(Ok(Self { client, given, journal, time, spinner }))
     }
 
     pub(crate) async fn tool(&self, name: &Tool) -> Result<Option<Listed>, NoAnswer> {
@@ -141,6 +157,15 @@ impl Connection {
         let before = self.time.now().minus(limits::KEEP);
         let _later = self.journal.compact(before, limits::COMPACT);
     }
+}
+
+/// ` --name value`, quoted for a shell where it must be.
+fn option(name: &str, value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        return format!(" --{name} {value}");
+    }
+    format!(" --{name} '{}'", value.replace('\'', r"'\''"))
 }
 
 /// On a terminal; elsewhere it draws nothing.
@@ -170,7 +195,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         _ => return Err("a time ends in ms, s, m or h".to_owned()),
     };
-    Ok(Duration::from_millis(number.saturating_mul(millis)))
+    match number.saturating_mul(millis) {
+        0 => Err("no time is enough for no try: give more than 0".to_owned()),
+        millis => Ok(Duration::from_millis(millis)),
+    }
 }
 
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

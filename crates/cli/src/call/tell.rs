@@ -17,8 +17,8 @@ pub(crate) const UNKNOWN: u8 = 4;
 /// Nothing was sent.
 const NOT_REACHED: u8 = 5;
 
-/// Tells what became of an operation.
-pub(super) fn tell(report: &Report) -> anyhow::Result<u8> {
+/// Tells what became of an operation. `given` are the options with which the same caller goes on.
+pub(super) fn tell(report: &Report, given: &str) -> anyhow::Result<u8> {
     let id = report.id.as_str();
     let state = |word: &str| json!({"request_id": id, "state": word}).to_string();
     let (text, words, code) = match &report.outcome {
@@ -46,7 +46,7 @@ pub(super) fn tell(report: &Report) -> anyhow::Result<u8> {
             let code = if *open == 0 { REFUSED } else { UNKNOWN };
             (state("abandoned"), Some(format!("{id} was given up, with {open} tries unanswered")), code)
         }
-        Outcome::Unknown(unknown) => (unknown_body(id, unknown), Some(way_out(id, unknown)), UNKNOWN),
+        Outcome::Unknown(unknown) => (unknown_body(id, unknown), Some(way_out(id, unknown, given)), UNKNOWN),
     };
     say(&format!("{text}\n"))?;
     for words in words.iter().chain(&report.unwritten.as_ref().map(ToString::to_string)) {
@@ -85,7 +85,7 @@ fn reason(why: &Why) -> String {
     }
 }
 
-fn way_out(id: &str, unknown: &Unknown) -> String {
+fn way_out(id: &str, unknown: &Unknown, given: &str) -> String {
     let standing = if unknown.open == 0 { "not done so far" } else { "unknown whether it was done" };
     let mut out = format!("{standing}: {}\n  the operation: {id}", reason(&unknown.why));
     match unknown.why {
@@ -100,15 +100,21 @@ fn way_out(id: &str, unknown: &Unknown) -> String {
         | Why::OtherCaller
         | Why::NotVoided(_)
         | Why::NotWritten(_) => {
-            out.push_str(&format!("\n  to find out, or go on:      counterfoil journal resume {id}"));
-            out.push_str(&format!("\n  to make sure it never will: counterfoil journal void {id}"));
+            out.push_str(&format!("\n  to find out, or go on:      counterfoil journal resume {id}{given}"));
+            out.push_str(&format!("\n  to make sure it never will: counterfoil journal void {id}{given}"));
         }
     }
     out
 }
 
-/// The server was not asked to do anything.
+/// The server was not asked to do anything: a script must be able to tell that from an edit that was refused.
 pub(crate) fn not_asked(failure: &NoAnswer) -> u8 {
+    eprintln!("counterfoil: nothing was sent: {failure}");
+    NOT_REACHED
+}
+
+/// A read was not answered.
+pub(super) fn not_read(failure: &NoAnswer) -> u8 {
     eprintln!("counterfoil: nothing was done: {failure}");
     match failure {
         NoAnswer::Declined(_) => REFUSED,
