@@ -117,6 +117,19 @@ pub struct Overdue {
     pub since: Option<Timestamp>,
 }
 
+/// How many receipts, and since when the oldest of them is overdue.
+pub(crate) type Counted = (u64, Option<Timestamp>);
+
+impl Overdue {
+    /// From what a store counts: receipts with results and facts without one that are over, and those with results whose
+    /// fact is over too.
+    pub(crate) fn of(tool: String, terms: &Terms, [results, facts, past]: [Counted; 3]) -> Self {
+        let since = [results.1, facts.1, past.1].into_iter().flatten().min();
+        let declared = terms.declares(&tool);
+        Self { tool, declared, results: results.0.saturating_sub(past.0), facts: facts.0 + past.0, since }
+    }
+}
+
 /// What a server remembers between two looks at the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watch {

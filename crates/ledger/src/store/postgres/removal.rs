@@ -18,8 +18,8 @@ use super::tx::Tx;
 use crate::fault::Fault;
 use crate::record::Whose;
 use crate::removal::{
-    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once, read_mark,
-    tools_of,
+    Bounds, Counted, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once,
+    read_mark, tools_of,
 };
 
 const TOOLS: &str = include_str!("sql/tools.sql");
@@ -182,28 +182,15 @@ async fn tools(tx: &Tx) -> Result<Vec<String>, Fault> {
 async fn overdue(tx: &Tx, terms: &Terms, as_of: Timestamp) -> Result<Vec<Overdue>, Fault> {
     let mut all = Vec::new();
     for tool in tools(tx).await? {
-        let (results, first) = count(tx, held(&tool), terms.results_before(&tool, as_of), as_of).await?;
-        let (facts, second) = count(tx, bare(&tool), terms.facts_before(&tool, as_of), as_of).await?;
-        let (past, third) = count(tx, held(&tool), terms.facts_before(&tool, as_of), as_of).await?;
-        let since = [first, second, third].into_iter().flatten().min();
-        let declared = terms.declares(&tool);
-        all.push(Overdue {
-            tool,
-            declared,
-            results: results.saturating_sub(past),
-            facts: facts + past,
-            since,
-        });
+        let results = count(tx, held(&tool), terms.results_before(&tool, as_of), as_of).await?;
+        let facts = count(tx, bare(&tool), terms.facts_before(&tool, as_of), as_of).await?;
+        let past = count(tx, held(&tool), terms.facts_before(&tool, as_of), as_of).await?;
+        all.push(Overdue::of(tool, terms, [results, facts, past]));
     }
     Ok(all)
 }
 
-async fn count(
-    tx: &Tx,
-    part: String,
-    before: Timestamp,
-    as_of: Timestamp,
-) -> Result<(u64, Option<Timestamp>), Fault> {
+async fn count(tx: &Tx, part: String, before: Timestamp, as_of: Timestamp) -> Result<Counted, Fault> {
     let instant = instant(before);
     let parameters: [Parameter<'_>; 2] = [(&part, Type::TEXT), (&instant, Type::TIMESTAMPTZ)];
     let rows = tx.connection().rows(OVERDUE, &parameters).await?;

@@ -11,8 +11,8 @@ use super::tx::Tx;
 use crate::fault::Fault;
 use crate::record::Whose;
 use crate::removal::{
-    Bounds, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once, read_mark,
-    tools_of,
+    Bounds, Counted, Look, Overdue, Removal, Removed, Terms, Watch, bare, between, held, judge, judge_once,
+    read_mark, tools_of,
 };
 
 const TOOLS: &str = include_str!("sql/tools.sql");
@@ -122,7 +122,7 @@ pub(super) fn tools(connection: &Connection) -> Result<Vec<String>, Fault> {
 /// # Errors
 /// The database's own.
 pub fn overdue(connection: &Connection, terms: &Terms, as_of: Timestamp) -> Result<Vec<Overdue>, Fault> {
-    let count = |part: String, before: Timestamp| -> Result<(u64, Option<Timestamp>), Fault> {
+    let count = |part: String, before: Timestamp| -> Result<Counted, Fault> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?));
         let (count, oldest): (i64, _) =
             connection.prepare_cached(OVERDUE)?.query_row((part, before.micros()), read)?;
@@ -132,18 +132,10 @@ pub fn overdue(connection: &Connection, terms: &Terms, as_of: Timestamp) -> Resu
     };
     let mut all = Vec::new();
     for tool in tools(connection)? {
-        let (results, first) = count(held(&tool), terms.results_before(&tool, as_of))?;
-        let (facts, second) = count(bare(&tool), terms.facts_before(&tool, as_of))?;
-        let (past, third) = count(held(&tool), terms.facts_before(&tool, as_of))?;
-        let since = [first, second, third].into_iter().flatten().min();
-        let declared = terms.declares(&tool);
-        all.push(Overdue {
-            tool,
-            declared,
-            results: results.saturating_sub(past),
-            facts: facts + past,
-            since,
-        });
+        let results = count(held(&tool), terms.results_before(&tool, as_of))?;
+        let facts = count(bare(&tool), terms.facts_before(&tool, as_of))?;
+        let past = count(held(&tool), terms.facts_before(&tool, as_of))?;
+        all.push(Overdue::of(tool, terms, [results, facts, past]));
     }
     Ok(all)
 }
